@@ -7,7 +7,7 @@
 #define RECORDER_RLK_ENV_H
 
 #define RLK_ENV_RECORDING "RLKREC_RECORDING" /* absolute path of NAME.rlk; processes add their environments to it */
-#define RLK_ENV_LIBRARY "RLKREC_LIBRARY"     /* absolute path of the recorder's shared library (librlkrecorder.so) */
+#define RLK_ENV_LIBRARY "RLKREC_LIBRARY"     /* absolute path of the recorder's shared library (librlkrec.so) */
 #define RLK_ENV_LEVEL "RLKREC_LEVEL"         /* launch|step|module|op|buffer; default op */
 #define RLK_ENV_INPUTS "RLKREC_INPUTS"       /* reference|digest; default reference */
 #define RLK_ENV_PAYLOAD "RLKREC_PAYLOAD"     /* SPECs of --payload, one a line; default none */
