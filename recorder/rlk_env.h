@@ -19,4 +19,9 @@
 /* Not set by `rlkrec run`: the user's. */
 #define RLK_ENV_FORK "RLKREC_FORK" /* "detach": a forked child without exec does not record */
 
+/* Keys of an environment's meta (tap: meta(), fault()) that `rlkrec run` and `rlkrec info` read back. */
+#define RLK_META_LIBRARY "lib."    /* + name: version, e.g. "lib.torch" = "2.11.0+cpu"; gathered into the manifest */
+#define RLK_META_FAULT "fault."    /* + code: what was given up and why; gathered into the manifest's faults */
+#define RLK_META_PROGRAM "program" /* what this process runs, e.g. "train.py" */
+
 #endif
