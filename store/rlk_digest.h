@@ -5,6 +5,10 @@
 #include "store/rlk_error.h"
 #include "store/rlk_types.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Unit length of a logical shape (elements a unit), a function of shape and type, never of layout. */
 uint64_t rlk_unit_length(enum rlk_dtype dtype, uint32_t ndim, const uint64_t *shape);
 
@@ -33,5 +37,9 @@ void rlk_digest_print(char out[33], const struct rlk_sums *sums, enum rlk_dtype 
 /* Content id of a byte string: XXH3_128bits, as the store's payloads and parameter blocks are named. */
 rlk_u128 rlk_content_id(const void *bytes, size_t n);
 void rlk_u128_print(char out[33], rlk_u128 v);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -8,6 +8,10 @@
 
 #include <stdarg.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define RLK_ERRORS(X)                                                                                                  \
     X(RLK_ENOMEM, -1, "out of memory: free some, or record less")                                                      \
     X(RLK_EINVAL, -2, "an argument is outside what the function accepts")                                              \
@@ -47,5 +51,9 @@ int rlk_fail(struct rlk_detail *detail, int code, const char *format, ...) __att
 
 /* Maps an errno value to the nearest code. */
 int rlk_error_from_errno(int err);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -9,6 +9,10 @@
 
 #include "store/rlk_types.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Kinds. Stored values never change; readers skip kinds they do not know. X(enumerator, value, name) */
 #define RLK_EVENT_KINDS(X)                                                                                             \
     X(RLK_EV_OP, 1, "op")                                                                                              \
@@ -233,5 +237,9 @@ struct rlk_arena {
 void *rlk_arena_alloc(struct rlk_arena *arena, size_t bytes, size_t align); /* NULL = out of memory; zeroed */
 void rlk_arena_reset(struct rlk_arena *arena);                              /* keeps memory for reuse */
 void rlk_arena_release(struct rlk_arena *arena);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

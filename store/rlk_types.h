@@ -6,6 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Bounds of the format (docs/format.md). A writer refuses more; a reader takes more for damage. */
 #define RLK_MAX_STRING 4096u         /* bytes of one string, terminator apart */
 #define RLK_MAX_DIMS 64u             /* dimensions of one tensor */
@@ -113,5 +117,9 @@ struct rlk_place {
     const char *zero;           /* group in which this copy is zero by design, NULL if none */
 };
 #define RLK_WHOLE UINT32_MAX
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
