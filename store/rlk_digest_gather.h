@@ -1,0 +1,13 @@
+/* rlk_digest_gather.h - walking a part in memory, whatever its strides. Internal to store/. */
+#ifndef STORE_RLK_DIGEST_GATHER_H
+#define STORE_RLK_DIGEST_GATHER_H
+
+#include "store/rlk_digest.h"
+
+/* Sums of a checked, non-empty, composable part. `strides` has an entry for each dimension. */
+void rlki_digest_part(struct rlk_sums *out, const struct rlk_view *view, const int64_t *strides,
+                      const struct rlk_place *place);
+/* The same for a part with a border inside a unit: its row-major bytes are one unit. */
+void rlki_digest_lump(struct rlk_sums *out, const struct rlk_view *view, const int64_t *strides, uint64_t elements);
+
+#endif
