@@ -1,2 +1,4 @@
 # The digest, placements, element values and the arena.
 rlk_add_test(store.digest.vectors SOURCES test_digest_vectors.c LABELS unit LIBS rlk_store)
+rlk_add_test(store.digest SOURCES test_digest.c slow_digest.c LABELS unit LIBS rlk_store)
+rlk_add_test(store.dtype_value SOURCES test_dtype_value.c LABELS unit LIBS rlk_store)
