@@ -5,3 +5,4 @@ rlk_add_test(store.dtype_value SOURCES test_dtype_value.c LABELS unit LIBS rlk_s
 rlk_add_test(store.arena SOURCES test_arena.c LABELS unit LIBS rlk_store)
 target_link_options(store.arena PRIVATE -Wl,--wrap=malloc,--wrap=calloc)
 rlk_add_test(store.digest.layouts SOURCES test_digest_layouts.c LABELS unit LIBS rlk_store)
+rlk_add_test(store.place SOURCES test_place.c LABELS unit LIBS rlk_store)
