@@ -111,7 +111,7 @@ int main(int argc, char **argv)
         size_t size = rlk_dtype_bytes(types[t]);
         for (size_t k = 0; k < bytes / size; k++) /* ordinary numbers, cheap to make */
             rlk_scalar_store(types[t], storage + k * size,
-                             rlk_scalar_from_double(types[t], (double)(k * 2654435761u % 4093) + 1));
+                             rlk_scalar_from_double(types[t], (double)(k * 2654435761u % 199) + 1));
         for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
             double ratio = bench(types[t], widths[w], CONTIGUOUS, storage, scratch, bytes);
             worst = ratio > worst ? ratio : worst;
