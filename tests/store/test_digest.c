@@ -159,6 +159,31 @@ static void any_strides(void **state)
     }
 }
 
+/* Rows longer than a tile, and tiles with a few rows left over. */
+static void wide_transposed(void **state)
+{
+    (void)state;
+    static const uint64_t shapes[][2] = {{3, 9000}, {5, 8200}, {31, 2056}, {67, 1030}, {1, 20000}, {2, 16400}};
+    struct rng r = rng_new(4);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (size_t d = 0; d < NDTYPES; d++) {
+            size_t elements = (size_t)(shapes[i][0] * shapes[i][1]), size = rlk_dtype_bytes(dtypes[d]);
+            const int64_t strides[2] = {1, (int64_t)shapes[i][0]};
+            unsigned char *bytes = malloc(elements * size);
+            assert_non_null(bytes);
+            random_bytes(&r, dtypes[d], bytes, elements);
+            struct rlk_view view = {.dtype = dtypes[d],
+                                    .ndim = 2,
+                                    .shape = shapes[i],
+                                    .strides = strides,
+                                    .storage = bytes,
+                                    .storage_bytes = elements * size,
+                                    .conj = d % 2 == 0};
+            check(&view, NULL);
+            free(bytes);
+        }
+}
+
 /* Random ascending runs of a dimension, now and then touching, empty, or the whole. Returns how many. */
 static uint32_t random_runs(struct rng *r, struct rlk_run *runs, uint64_t size, uint64_t grain, uint64_t *extent)
 {
@@ -381,6 +406,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_strides),
+        cmocka_unit_test(wide_transposed),
         cmocka_unit_test(any_part),
         cmocka_unit_test(parts_add),
         cmocka_unit_test(what_each_sum_sees),
