@@ -1,0 +1,32 @@
+/* measure.h - what several subcommands want to know of a recording beyond its contents. */
+#ifndef CLI_RLKREC_MEASURE_H
+#define CLI_RLKREC_MEASURE_H
+
+#include "store/rlk_recording.h"
+
+/* Bytes on disk of everything below dir. */
+uint64_t rlki_disk_bytes(const char *dir);
+
+/* The process id of an environment that still records (no END, and the process lives on this machine), 0 if none. */
+int64_t rlki_still_recording(const struct rlk_recording *recording);
+
+/* Events, and whether any environment has one with a tensor. */
+struct rlki_totals {
+    uint64_t events, tensors;
+    uint64_t steps; /* distinct steps */
+    size_t envs, complete_envs;
+    struct rlk_coverage coverage;
+};
+int rlki_totals(const struct rlk_recording *recording, struct rlki_totals *out, struct rlk_detail *detail);
+
+/* 0, or 4: no events, no tensor events, a rank or an END missing, events dropped, digests left out because a ring was
+ * full. *why says which. */
+int rlki_completeness(const struct rlk_recording *recording, const struct rlki_totals *totals, struct rlk_detail *why);
+
+/* "python train.py --lr 1": the manifest's argv, shortened to `width` bytes, escaped. Lives like rlki_esc's. */
+const char *rlki_command_text(const json_t *manifest, size_t width);
+
+/* COV of docs/cli.md. */
+json_t *rlki_coverage_json(const struct rlk_coverage *coverage);
+
+#endif

@@ -1,0 +1,58 @@
+"""Help, versions, what is not built, doctor."""
+import json
+import re
+
+import rlk
+from rlk import SOURCE, Case, clean_env
+
+COMMANDS = ["run", "ls", "info", "verify", "seal", "synth", "rm", "doctor"]
+
+
+class Usage(Case):
+    def test_help_fits_a_screen(self):
+        for what in ([], *([c] for c in COMMANDS)):
+            done = self.expect(self.rec(*what, "--help"), 0, out="usage: rlkrec")
+            lines = done.out.splitlines()
+            self.assertLessEqual(len(lines), 24, what)
+            self.assertLessEqual(max(map(len, lines)), 110, what)
+            self.assertEqual(done.err, "")
+
+    def test_version(self):
+        for what in ([], *([c] for c in COMMANDS)):
+            self.assertRegex(self.expect(self.rec(*what, "--version"), 0).out, r"^rlkrec \d+\.\d+\.\d+ \(recording format 1\.0\)\n$")
+
+    def test_mistakes(self):
+        self.expect(self.rec(), 2, err="usage")
+        for what in (["frobnicate"], ["pack", "x"], ["unpack", "x"], ["ls", "a", "b"], ["info", "--nope"], ["rm"], ["synth"],
+                     ["verify", "a", "b"], ["doctor", "x"]):
+            done = self.expect(self.rec(*what), 2)
+            self.assertEqual(done.out, "")
+        self.expect(self.rec("pack"), 2, err="not built yet")
+        self.expect(self.rec("run", "--plan", "x", "--", "true"), 125, err="not built yet")
+
+    def test_every_option_is_in_the_contract(self):
+        contract = (SOURCE / "docs/cli.md").read_text()
+        for command in COMMANDS:
+            for option in re.findall(r"--([a-z-]+)", self.rec(command, "--help").out):
+                self.assertIn(f"--{option}", contract, command)
+
+    def test_text_is_escaped(self):
+        done = self.expect(self.rec("info", "no\x1b[31m\nsuch"), 2)
+        self.assertNotIn("\x1b", done.err)
+        self.assertEqual(done.err.count("\n"), 1)
+
+
+class Doctor(Case):
+    def test_lines(self):
+        done = self.rec("doctor", "--python", "no-such-python")
+        self.expect(done, 0, out=["recorder", "no NVIDIA driver" if "NVIDIA" in done.out else "", "python"])
+        checks = json.loads(self.rec("doctor", "--python", "no-such-python", "--json", "-").out)["checks"]
+        self.assertLessEqual({"recorder", "adapter", "python", "driver", "cupti", "output", "disk"}, {c["check"] for c in checks})
+
+    def test_fails(self):
+        done = self.rec("doctor", "--python", "no-such-python", env=clean_env(RLKREC_LIBRARY="/nothing.so"))
+        self.expect(done, 1, out="FAIL  recorder")
+
+
+if __name__ == "__main__":
+    rlk.main()
