@@ -8,11 +8,13 @@ deps:
 	@sh cmake/deps.sh
 
 build: deps
-	@cmake --preset $(PRESET) >/dev/null || cmake --preset $(PRESET)
+	@mkdir -p build
+	@cmake --preset $(PRESET) >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 	@cmake --build --preset $(PRESET) -j $(JOBS)
 
+# TORCH=1: also an unmodified PyTorch training, in a venv under build/.
 demo: build
-	@sh tests/demo/demo.sh build/$(PRESET)
+	@sh tests/demo/demo.sh build/$(PRESET) $(if $(TORCH),torch)
 
 test: build
 	@ctest --preset $(PRESET) -j $(JOBS)
