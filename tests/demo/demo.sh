@@ -1,0 +1,84 @@
+#!/bin/sh
+# The whole of rlkrec in two minutes, on a machine without a GPU.
+# usage: demo.sh BUILD_DIR [torch]      exits non-zero when an expected result does not come
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+build=$(cd "$1" && pwd)
+torch=${2:-}
+PATH=$build/bin:$PATH
+train=$build/workloads/train
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/rlk-demo.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+unset RLKREC_RECORDING RLKREC_LIBRARY 2>/dev/null || true
+
+say() { printf '\n%s\n' "$*"; }
+
+# expect STATUS COMMAND...: shows the command, runs it, and stops the demo when its status is another one.
+expect() {
+    want=$1
+    shift
+    printf '$ %s\n' "$*" | sed "s|$build/workloads/||; s|$here/||"
+    status=0
+    "$@" >out.txt 2>err.txt || status=$?
+    sed 's/^/    /' err.txt out.txt
+    if [ "$status" != "$want" ]; then
+        echo "demo: exit $status, expected $want" >&2
+        exit 1
+    fi
+}
+
+# names TEXT...: each must be in the last command's output.
+names() {
+    for text in "$@"; do
+        grep -q -- "$text" out.txt || {
+            echo "demo: the report does not name '$text'" >&2
+            exit 1
+        }
+    done
+}
+
+say "1. A small training in C, on several threads, recorded twice."
+expect 0 rlkrec run -o clean1 -- "$train"
+expect 0 rlkrec run -o clean2 -- "$train"
+
+say "   Every tensor of both runs has the same bits:"
+expect 0 rlkaudit first-diff clean1 clean2
+
+say "2. The same program, but one reduction now adds up in the order in which its threads finish."
+expect 0 rlkrec run -o racy1 -- "$train" --racy-sum
+expect 0 rlkrec run -o racy2 -- "$train" --racy-sum
+
+say "   The losses part somewhere. Which tensor went wrong first?"
+expect 1 rlkaudit first-diff racy1 racy2
+names wgrad.sum
+
+say "3. A recording is evidence: it is sealed, and a changed byte is found."
+expect 0 rlkrec verify clean1
+data=$(find clean1.rlk -name data.mdb | head -1)
+printf 'X' | dd of="$data" bs=1 seek=9000 conv=notrunc 2>/dev/null
+expect 1 rlkrec verify clean1
+
+python=${PYTHON:-python3}
+if [ "$torch" = torch ]; then
+    say "   (PyTorch for the CPU goes into a venv below the build directory: one download)"
+    python=$("$here/../torch/venv.sh" "$build/..")
+fi
+if ! command -v "$python" >/dev/null 2>&1 || ! "$python" -c 'import torch' 2>/dev/null; then
+    say "PyTorch cannot be imported here; make demo TORCH=1 installs it below build/ and shows an unmodified training."
+    say "All expected results came."
+    exit 0
+fi
+
+say "4. An unmodified PyTorch training: nothing in it knows of rlkrec."
+expect 0 rlkrec run -o torch1 -- "$python" "$here/train_torch.py"
+expect 0 rlkrec run -o torch2 -- "$python" "$here/train_torch.py"
+expect 0 rlkaudit first-diff torch1 torch2
+
+say "5. The same, with one sum taken in the order in which its parts arrive."
+expect 0 rlkrec run -o torch3 -- "$python" "$here/train_torch.py" --arrival
+expect 0 rlkrec run -o torch4 -- "$python" "$here/train_torch.py" --arrival
+expect 1 rlkaudit first-diff torch3 torch4
+names aten::add
+
+say "All expected results came."
