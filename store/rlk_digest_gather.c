@@ -84,51 +84,6 @@ static void flip(const struct walk *w, unsigned char *p, size_t elements)
     }
 }
 
-/* out[r][c] = in[r * row_stride + c * column_stride], strides in bytes. */
-#define GATHER(SIZE)                                                                                                   \
-    static void gather_##SIZE(unsigned char *restrict out, const unsigned char *restrict in, size_t rows,              \
-                              size_t columns, int64_t row_stride, int64_t column_stride)                               \
-    {                                                                                                                  \
-        for (size_t c = 0; c < columns; c++, in += column_stride) {                                                    \
-            const unsigned char *from = in;                                                                            \
-            unsigned char *to = out + c * SIZE;                                                                        \
-            for (size_t r = 0; r < rows; r++, from += row_stride, to += columns * SIZE)                                \
-                memcpy(to, from, SIZE);                                                                                \
-        }                                                                                                              \
-    }
-GATHER(1)
-GATHER(2)
-GATHER(4)
-GATHER(8)
-GATHER(16)
-
-static void gather(const struct walk *w, unsigned char *out, const unsigned char *in, size_t rows, size_t columns,
-                   int64_t row_stride)
-{
-    int64_t column_stride = w->stride[w->ndim - 1];
-    if (rows == 1 && column_stride == (int64_t)w->size) {
-        memcpy(out, in, columns * w->size);
-        return;
-    }
-    switch (w->size) {
-    case 1:
-        gather_1(out, in, rows, columns, row_stride, column_stride);
-        break;
-    case 2:
-        gather_2(out, in, rows, columns, row_stride, column_stride);
-        break;
-    case 4:
-        gather_4(out, in, rows, columns, row_stride, column_stride);
-        break;
-    case 8:
-        gather_8(out, in, rows, columns, row_stride, column_stride);
-        break;
-    default:
-        gather_16(out, in, rows, columns, row_stride, column_stride);
-        break;
-    }
-}
-
 /* `rows` local rows from p on, logical rows row, row + step, ...: every run of the innermost dimension, tile by tile.
  */
 static void gather_rows(struct walk *w, const unsigned char *p, size_t rows, int64_t row_stride, uint64_t row,
@@ -142,7 +97,7 @@ static void gather_rows(struct walk *w, const unsigned char *p, size_t rows, int
         for (uint64_t done = 0; done < at.extent;) {
             size_t columns = at.extent - done < room ? (size_t)(at.extent - done) : room;
             const unsigned char *from = p + (int64_t)(at.local + done) * w->stride[last];
-            gather(w, buffer, from, rows, columns, row_stride);
+            rlki_gather(buffer, from, w->size, rows, columns, row_stride, w->stride[last]);
             if (w->flip_real || w->flip_imaginary)
                 flip(w, buffer, rows * columns);
             for (size_t r = 0; r < rows; r++)

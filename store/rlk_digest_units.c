@@ -1,12 +1,10 @@
 #include "store/rlk_digest_units.h"
 
-#include "store/rlk_dtype_value.h"
-
 #include <string.h>
 #include <xxhash.h>
 
 #define MAX_UNIT ((size_t)256)
-#define PIECE ((size_t)4096) /* scanned, then hashed while it is in the first-level cache; holds whole units */
+_Static_assert(RLKI_PIECE % MAX_UNIT == 0, "a piece holds whole units");
 
 typedef unsigned __int128 u128;
 
@@ -79,37 +77,55 @@ static struct unit_sums hash_units(const unsigned char *p, size_t unit_bytes, ui
     }
 }
 
-/* Counts the special elements and writes the canonical form to `out` (NULL: counts only). True if it differs from the
- * bytes or could: there is a -0 or a NaN. */
-static bool canonicalise(struct rlki_digest *d, unsigned char *out, const unsigned char *p, size_t bytes)
-{
-    enum rlk_dtype component = rlk_dtype_component(d->dtype);
-    size_t size = rlk_dtype_bytes(component);
-    uint64_t nan = 0, inf = 0, negzero = 0;
-    for (size_t i = 0; i < bytes; i += size) {
-        uint64_t bits = rlk_scalar_load(component, p + i);
-        switch (rlk_scalar_class(component, bits)) {
-        case RLK_VALUE_NAN:
-            nan++;
-            bits = rlk_dtype_nan(component);
-            break;
-        case RLK_VALUE_INF:
-            inf++;
-            break;
-        case RLK_VALUE_NEGZERO:
-            negzero++;
-            bits = 0;
-            break;
-        case RLK_VALUE_OTHER:
-            break;
-        }
-        if (out)
-            rlk_scalar_store(component, out + i, bits);
+/* Units of a piece that holds special values: `q` is its canonical copy. Only units that differ are hashed twice. */
+#define BOTH(LEN)                                                                                                      \
+    __attribute__((flatten)) static struct unit_sums both_##LEN(const unsigned char *p, const unsigned char *q,        \
+                                                                uint64_t n, uint64_t number, u128 *value) {            \
+        struct unit_sums s = {0, 0};                                                                                   \
+        for (uint64_t i = 0; i < n; i++, p += LEN, q += LEN) {                                                         \
+            XXH128_hash_t h = XXH3_128bits(p, LEN);                                                                    \
+            u128 g = numbered(h, number + i);                                                                          \
+            s.positional += g;                                                                                         \
+            s.multiset += h.low64;                                                                                     \
+            if (memcmp(p, q, LEN) != 0)                                                                                \
+                g = numbered(XXH3_128bits(q, LEN), number + i);                                                        \
+            *value += g;                                                                                               \
+        }                                                                                                              \
+        return s;                                                                                                      \
     }
-    d->sums.nan += nan;
-    d->sums.inf += inf;
-    d->sums.negzero += negzero;
-    return nan + negzero != 0;
+BOTH(1)
+BOTH(2)
+BOTH(4)
+BOTH(8)
+BOTH(16)
+BOTH(32)
+BOTH(64)
+BOTH(128)
+BOTH(256)
+
+static struct unit_sums hash_both(const unsigned char *p, const unsigned char *q, size_t unit_bytes, uint64_t n,
+                                  uint64_t number, u128 *value)
+{
+    switch (unit_bytes) {
+    case 1:
+        return both_1(p, q, n, number, value);
+    case 2:
+        return both_2(p, q, n, number, value);
+    case 4:
+        return both_4(p, q, n, number, value);
+    case 8:
+        return both_8(p, q, n, number, value);
+    case 16:
+        return both_16(p, q, n, number, value);
+    case 32:
+        return both_32(p, q, n, number, value);
+    case 64:
+        return both_64(p, q, n, number, value);
+    case 128:
+        return both_128(p, q, n, number, value);
+    default:
+        return both_256(p, q, n, number, value);
+    }
 }
 
 static void add(struct rlki_digest *d, u128 positional, u128 value, uint64_t multiset)
@@ -124,8 +140,10 @@ void rlki_digest_tail(struct rlki_digest *d, const unsigned char *p, size_t byte
     unsigned char canonical[MAX_UNIT];
     XXH128_hash_t h = XXH3_128bits(p, bytes);
     u128 g = numbered(h, number), g_value = g;
-    if (rlki_scan_special(d->dtype, p, bytes) && canonicalise(d, canonical, p, bytes))
+    if (rlki_scan_special(d->dtype, p, bytes)) {
+        rlki_canonicalise(&d->sums, d->dtype, canonical, p, bytes);
         g_value = numbered(XXH3_128bits(canonical, bytes), number);
+    }
     add(d, g, g_value, h.low64);
     d->sums.elements += bytes / rlk_dtype_bytes(d->dtype);
 }
@@ -133,22 +151,20 @@ void rlki_digest_tail(struct rlki_digest *d, const unsigned char *p, size_t byte
 void rlki_digest_units(struct rlki_digest *d, const unsigned char *p, uint64_t n, uint64_t number)
 {
     const size_t unit = d->unit_bytes;
-    const uint64_t piece = PIECE / unit;
-    if (rlk_dtype_is_integer(d->dtype)) {
-        struct unit_sums s = hash_units(p, unit, n, number);
-        add(d, s.positional, s.positional, s.multiset);
-        d->sums.elements += n * unit / rlk_dtype_bytes(d->dtype);
-        return;
-    }
+    const bool plain = rlk_dtype_is_integer(d->dtype);
+    const uint64_t piece = plain ? n : RLKI_PIECE / unit;
+    d->sums.elements += n * (unit / rlk_dtype_bytes(d->dtype));
     while (n) {
         uint64_t now = n < piece ? n : piece;
-        if (rlki_scan_special(d->dtype, p, now * unit)) {
-            for (uint64_t i = 0; i < now; i++)
-                rlki_digest_tail(d, p + i * unit, unit, number + i);
+        if (!plain && rlki_scan_special(d->dtype, p, now * unit)) {
+            _Alignas(32) unsigned char canonical[RLKI_PIECE];
+            u128 value = 0;
+            rlki_canonicalise(&d->sums, d->dtype, canonical, p, now * unit);
+            struct unit_sums s = hash_both(p, canonical, unit, now, number, &value);
+            add(d, s.positional, value, s.multiset);
         } else {
             struct unit_sums s = hash_units(p, unit, now, number);
             add(d, s.positional, s.positional, s.multiset);
-            d->sums.elements += now * unit / rlk_dtype_bytes(d->dtype);
         }
         p += now * unit;
         number += now;
@@ -158,10 +174,11 @@ void rlki_digest_units(struct rlki_digest *d, const unsigned char *p, uint64_t n
 
 void rlki_digest_count(struct rlki_digest *d, const unsigned char *p, uint64_t bytes)
 {
+    unsigned char canonical[RLKI_PIECE];
     while (bytes) {
-        size_t now = bytes < PIECE ? (size_t)bytes : PIECE;
+        size_t now = bytes < RLKI_PIECE ? (size_t)bytes : RLKI_PIECE;
         if (rlki_scan_special(d->dtype, p, now))
-            canonicalise(d, NULL, p, now);
+            rlki_canonicalise(&d->sums, d->dtype, canonical, p, now);
         p += now;
         bytes -= now;
     }

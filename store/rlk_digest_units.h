@@ -18,7 +18,13 @@ void rlki_digest_tail(struct rlki_digest *d, const unsigned char *p, size_t byte
 /* Adds only the counts of NaN, Inf and -0 among `bytes` bytes. */
 void rlki_digest_count(struct rlki_digest *d, const unsigned char *p, uint64_t bytes);
 
-/* May a NaN, Inf or -0 be among these bytes (whole elements)? Exact for everything but Inf-free types. */
+/* Elements are looked at in pieces of at most this many bytes, which stay in the first-level cache. */
+#define RLKI_PIECE ((size_t)4096)
+
+/* Is a NaN, Inf or -0 among these bytes (whole elements)? Exact. */
 bool rlki_scan_special(enum rlk_dtype dtype, const unsigned char *p, size_t bytes);
+/* Copies at most RLKI_PIECE bytes with -0 as +0 and every NaN as the canonical one; adds to the counts in *sums. */
+void rlki_canonicalise(struct rlk_sums *sums, enum rlk_dtype dtype, unsigned char *out, const unsigned char *p,
+                       size_t bytes);
 
 #endif

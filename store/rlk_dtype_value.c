@@ -241,8 +241,10 @@ static uint64_t integer_from_u64(enum rlk_dtype dtype, uint64_t v)
 
 static uint64_t integer_from_double(enum rlk_dtype dtype, double v)
 {
+    if (dtype == RLK_BOOL)
+        return !(fabs(v) <= 0.5); /* 0.5 goes to even; NaN and Inf are no zero */
     if (!isfinite(v))
-        return dtype == RLK_BOOL;
+        return 0;
     uint64_t bits = bits_of_double(v);
     int e = (int)(bits >> 52 & 0x7ff) - 1075;
     uint64_t m = bits & low_bits(52), r;
@@ -259,8 +261,6 @@ static uint64_t integer_from_double(enum rlk_dtype dtype, double v)
         r = m >> -e;
         r += rest > half || (rest == half && (r & 1));
     }
-    if (dtype == RLK_BOOL)
-        return r != 0 || e >= 64; /* e >= 64: large, and no zero */
     return integer_from_u64(dtype, v < 0 ? 0 - r : r);
 }
 

@@ -5,16 +5,19 @@
 #include "store/rlk_error.h"
 #include "store/rlk_event.h"
 
-/* Runs in range, ascending within what a rank may hold, disjoint inside a dimension; local shape = product of runs. */
+/* Runs in range, ascending and disjoint inside a dimension (extent 0 anywhere in range); local shape = product of runs.
+ * Also: fewer than 2^63 elements, at most RLK_MAX_DIMS dimensions. nruns = NULL: every dimension is whole. */
 int rlk_place_check(const struct rlk_place *place, uint32_t local_ndim, const uint64_t *local_shape,
                     struct rlk_detail *detail);
-bool rlk_place_equal(const struct rlk_place *a, const struct rlk_place *b);     /* same shape and runs; groups apart */
+bool rlk_place_equal(const struct rlk_place *a, const struct rlk_place *b); /* same shape and runs; groups apart */
 bool rlk_place_is_whole(const struct rlk_place *place);
 
 /* Is every border of the part a unit border? (docs/digest.md) */
 bool rlk_place_composable(const struct rlk_place *place, enum rlk_dtype dtype);
 
-/* Do the n parts cover each element of the logical shape exactly once? RLK_OK, RLK_ECOVER (detail: where), RLK_EINVAL. */
+/* Do the n > 0 parts cover each element of the logical shape exactly once? RLK_OK, RLK_ECOVER (detail: where),
+ * RLK_EINVAL (bad runs, or shapes that differ), RLK_ENOMEM, RLK_ELIMIT (more than about 30 million run borders to look
+ * at). Replicas are the caller's to leave out: rlk_place_equal(). */
 int rlk_place_cover(const struct rlk_place *const *parts, size_t n, struct rlk_detail *detail);
 
 struct rlk_place *rlk_place_copy(struct rlk_arena *arena, const struct rlk_place *place); /* NULL = out of memory */

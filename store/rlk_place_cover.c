@@ -11,7 +11,7 @@
 #include <xxhash.h>
 
 /* Bound on the work for parts that no parallel layout produces (hostile recordings). */
-#define MAX_EDGES (UINT64_C(1) << 28)
+#define MAX_EDGES (UINT64_C(1) << 26)
 
 typedef unsigned __int128 u128;
 
