@@ -137,7 +137,10 @@ static void check_torch(const struct rlki_install *install)
         return;
     setenv("PYTHONPATH", install->python, 1);
     status = ask(build, line, sizeof line);
-    add(status == 0 ? OK : FAIL, "observer", "%s", line[0] ? line : "rlkrec_torch.build --check says nothing");
+    if (status == 1)
+        add(NONE, "observer", "%s: the first recording builds it", line);
+    else
+        add(status == 0 ? OK : FAIL, "observer", "%s", line[0] ? line : "rlkrec_torch.build --check says nothing");
 }
 
 static void check_gpu(void)
