@@ -23,8 +23,22 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+static struct sigaction found_pipe; /* SIGPIPE as our parent left it */
+static bool prepared;
+
+void rlki_child_prepare(void)
+{
+    struct sigaction ignore;
+
+    memset(&ignore, 0, sizeof ignore);
+    ignore.sa_handler = SIG_IGN;
+    prepared = sigaction(SIGPIPE, &ignore, &found_pipe) == 0;
+}
+
 int rlki_child_become(char *const *argv, char *const *envp)
 {
+    if (prepared)
+        sigaction(SIGPIPE, &found_pipe, NULL);
     execvpe(argv[0], argv, envp);
     return errno;
 }

@@ -17,6 +17,10 @@ struct rlki_child {
     long max_rss_kb;
 };
 
+/* To be called first: from here on a stderr that nobody reads any more does not kill us. The command gets SIGPIPE as we
+ * found it. */
+void rlki_child_prepare(void);
+
 /* Runs argv with environment envp and waits for it. 0, or an errno if no process could be made. */
 int rlki_child_run(struct rlki_child *child, char *const *argv, char *const *envp);
 

@@ -3,7 +3,9 @@
 #include "cli/common/rlk_output.h"
 #include "cli/rlkrec/commands.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name;
@@ -36,10 +38,19 @@ static void help(FILE *to)
           to);
 }
 
+/* A standard stream that was closed must not become the number of a file of ours. A command still finds it closed. */
+static void fill_standard_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR | O_CLOEXEC) != fd)
+            _exit(RLKI_EXIT_FAULT);
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
 
+    fill_standard_streams();
     if (!name[0]) {
         help(stderr);
         return RLKI_EXIT_FAULT;

@@ -233,6 +233,7 @@ int rlki_cmd_run(int argc, char **argv)
 
     if (status != RLKI_GO_ON)
         return status;
+    rlki_child_prepare();
     args[n] = NULL;
     payload = payload_lines();
     if (!payload) {

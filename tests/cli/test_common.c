@@ -3,10 +3,14 @@
 #include "cli/common/rlk_options.h"
 #include "cli/common/rlk_output.h"
 
+#include <fcntl.h>
+#include <pty.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -176,12 +180,54 @@ static void test_people(void **state)
     assert_string_equal(rlki_seconds(185), "3 min 05 s");
 }
 
+/* Lines that progress draws on `fd` in 1.3 seconds of steps 1 ms apart. */
+static int lines_drawn(int fd, int from)
+{
+    static char text[1 << 16];
+    struct rlki_progress p;
+    int saved = dup(STDERR_FILENO), lines = 0;
+
+    assert_true(saved >= 0 && dup2(fd, STDERR_FILENO) >= 0);
+    rlki_progress_begin(&p, "testing");
+    for (uint64_t i = 0; i < 1300; i++) {
+        rlki_progress(&p, i, 1300);
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    bool shown = p.shown;
+    rlki_progress_end(&p);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    ssize_t n = read(from, text, sizeof text);
+    for (ssize_t i = 0; i + 6 < n; i++)
+        lines += memcmp(text + i, "rlkrec", 6) == 0;
+    assert_int_equal(shown, lines > 0);
+    return lines;
+}
+
+static void test_progress(void **state)
+{
+    int master, slave, ends[2];
+
+    (void)state;
+    setenv("TERM", "xterm", 1);
+    assert_int_equal(openpty(&master, &slave, NULL, NULL, NULL), 0);
+    assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
+    fcntl(master, F_SETFL, O_NONBLOCK);
+    assert_int_equal(lines_drawn(slave, master), 1);    /* a terminal: once a second */
+    assert_int_equal(lines_drawn(ends[1], ends[0]), 0); /* a pipe: never */
+    close(master);
+    close(slave);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forms),  cmocka_unit_test(test_command_line_follows), cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_escape), cmocka_unit_test(test_json_string),          cmocka_unit_test(test_exit),
-        cmocka_unit_test(test_people),
+        cmocka_unit_test(test_forms),       cmocka_unit_test(test_command_line_follows),
+        cmocka_unit_test(test_mistakes),    cmocka_unit_test(test_escape),
+        cmocka_unit_test(test_json_string), cmocka_unit_test(test_exit),
+        cmocka_unit_test(test_people),      cmocka_unit_test(test_progress),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,9 +72,26 @@ class Streams(Case):
         done = self.expect(self.rec("run", "--", "python3", "-c", code, *args), 0)
         self.assertEqual(json.loads(done.out), args)
 
-    def test_closed_stdin(self):
-        done = self.cmd("sh", "-c", f'exec <&- ; "{RLKREC}" run -- sh -c "exit 4"')
-        self.expect(done, 4)
+    def test_closed_streams(self):
+        code = "import os; n = [fd for fd in range(3) if not os.path.exists(f'/proc/self/fd/{fd}')]; raise SystemExit(40 + len(n))"
+        for closed, count in (("<&-", 1), (">&-", 1), ("2>&-", 1), ("<&- >&- 2>&-", 3)):
+            done = self.cmd("sh", "-c", f'exec {closed}; "{RLKREC}" run -o out -- python3 -c "{code}"')
+            self.expect(done, 40 + count)
+            self.assertEqual(self.manifest("out.rlk")["exit"], {"code": 40 + count})
+            self.expect(self.rec("verify", "out"), 0)
+            self.expect(self.rec("rm", "-f", "out"), 0)
+
+    def test_nobody_reads_stderr(self):
+        """A closed pipe neither kills rlkrec nor changes what the command sees of SIGPIPE."""
+        read, write = os.pipe()
+        os.close(read)
+        p = subprocess.Popen([RLKREC, "run", "-o", "out", "--", "sh", "-c", "grep SigIgn /proc/self/status >ign; exit 8"],
+                             cwd=self.dir, env=clean_env(), stderr=write)
+        os.close(write)
+        self.assertEqual(p.wait(60), 8)
+        self.assertTrue((self.dir / "out.rlk/SEAL").exists())
+        ignored = int((self.dir / "ign").read_text().split()[1], 16)
+        self.assertFalse(ignored >> (signal.SIGPIPE - 1) & 1)
 
 
 class Environment(Case):
