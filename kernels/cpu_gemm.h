@@ -1,5 +1,6 @@
-/* cpu_gemm.h - one chain of fused multiply-adds an element, k ascending from +0 (docs/contracts.md, section 4). The tiles,
- * the blocking of k and the threads only choose when a step is taken, never its operands: partial chains rest in FP32. */
+/* cpu_gemm.h - one chain of fused multiply-adds an element, k ascending from +0 (docs/contracts.md, section 4). The
+ * tiles, the blocking of k and the threads only choose when a step is taken, never its operands: partial chains rest in
+ * FP32. */
 
 #define MC 240 /* a multiple of every MR */
 #define NC 256
@@ -50,8 +51,8 @@ static void pack(const struct rlki_side *s, int64_t o0, int64_t n, int64_t k0, i
 }
 
 /* rows x NR of c, continued over kc steps. a is packed in panels of MR. */
-static inline __attribute__((always_inline)) void micro_rows(int rows, const float *a, const float *b, int64_t kc, float *c,
-                                                             int64_t ldc)
+static inline __attribute__((always_inline)) void micro_rows(int rows, const float *a, const float *b, int64_t kc,
+                                                             float *c, int64_t ldc)
 {
     V acc[MR][2];
 #pragma GCC unroll 8
@@ -125,7 +126,6 @@ static int gemm(struct rlk_exec *x, const struct rlki_gemm *g)
     rlk_pool_run(x->pool, (g->m + t.mc - 1) / t.mc * t.tiles_n, gemm_task, &t);
     return 0;
 }
-
 
 static inline float node(const struct rlki_reduce *r, float v)
 {

@@ -1,4 +1,5 @@
-/* cpu_logp.h - statistics of logits by tiles of 128 words, log-probabilities, sampling (docs/contracts.md, section 8). */
+/* cpu_logp.h - statistics of logits by tiles of 128 words, log-probabilities, sampling (docs/contracts.md, section 8).
+ */
 
 static inline float tempered(float z, float temperature)
 {

@@ -256,9 +256,10 @@ static void embed_bwd_range(const void *arg, int64_t from, int64_t to)
                     for (int64_t j = 0; j < n; j++)
                         leaf[p][j] = rlkn_add(leaf[p][j], d[j]);
                 }
-            const struct rlki_reduce r = {n, RLK_SLABS,
-                                          {leaf[0], leaf[1], leaf[2], leaf[3], leaf[4], leaf[5], leaf[6], leaf[7]},
-                                          a->node, 1.0f, g + i, RLK_K_FP32, true};
+            const struct rlki_reduce r = {
+                n,          RLK_SLABS, {leaf[0], leaf[1], leaf[2], leaf[3], leaf[4], leaf[5], leaf[6], leaf[7]},
+                a->node,    1.0f,      g + i,
+                RLK_K_FP32, true};
             reduce_range(&r, 0, n);
         }
     }

@@ -10,26 +10,66 @@
 #include <immintrin.h>
 #define VW 16
 typedef __m512 V;
-static inline V v_load(const float *p) { return _mm512_loadu_ps(p); }
-static inline void v_store(float *p, V v) { _mm512_storeu_ps(p, v); }
-static inline V v_all(float f) { return _mm512_set1_ps(f); }
-static inline V v_fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+static inline V v_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static inline void v_store(float *p, V v)
+{
+    _mm512_storeu_ps(p, v);
+}
+static inline V v_all(float f)
+{
+    return _mm512_set1_ps(f);
+}
+static inline V v_fma(V a, V b, V c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
 #define MR 8
 #elif defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 #define VW 8
 typedef __m256 V;
-static inline V v_load(const float *p) { return _mm256_loadu_ps(p); }
-static inline void v_store(float *p, V v) { _mm256_storeu_ps(p, v); }
-static inline V v_all(float f) { return _mm256_set1_ps(f); }
-static inline V v_fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
+static inline V v_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+static inline void v_store(float *p, V v)
+{
+    _mm256_storeu_ps(p, v);
+}
+static inline V v_all(float f)
+{
+    return _mm256_set1_ps(f);
+}
+static inline V v_fma(V a, V b, V c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
 #define MR 6
 #else
 #define VW 4
-typedef struct { float f[VW]; } V;
-static inline V v_load(const float *p) { V v; memcpy(v.f, p, sizeof v.f); return v; }
-static inline void v_store(float *p, V v) { memcpy(p, v.f, sizeof v.f); }
-static inline V v_all(float f) { V v; for (int i = 0; i < VW; i++) v.f[i] = f; return v; }
+typedef struct {
+    float f[VW];
+} V;
+static inline V v_load(const float *p)
+{
+    V v;
+    memcpy(v.f, p, sizeof v.f);
+    return v;
+}
+static inline void v_store(float *p, V v)
+{
+    memcpy(p, v.f, sizeof v.f);
+}
+static inline V v_all(float f)
+{
+    V v;
+    for (int i = 0; i < VW; i++)
+        v.f[i] = f;
+    return v;
+}
 static inline V v_fma(V a, V b, V c)
 {
     for (int i = 0; i < VW; i++)
@@ -122,7 +162,8 @@ static void range_run(void *p, int64_t task, unsigned thread)
     r->fn(r->arg, from, to);
 }
 
-static int over(struct rlk_exec *x, int64_t n, int64_t grain, void (*fn)(const void *arg, int64_t from, int64_t to), const void *arg)
+static int over(struct rlk_exec *x, int64_t n, int64_t grain, void (*fn)(const void *arg, int64_t from, int64_t to),
+                const void *arg)
 {
     struct range_task r = {x, arg, n, grain < 1 ? 1 : grain, fn};
     rlk_pool_run(x->pool, (n + r.grain - 1) / r.grain, range_run, &r);

@@ -32,9 +32,16 @@ static float scale_of(const struct rlk_attention *a)
 static struct rlki_attention base_of(const struct rlki_call *c, const struct rlk_attention *a, int i)
 {
     const struct rlki_part *p = &c->batch->part[rlki_cp(c, i)];
-    return (struct rlki_attention){.rows = p->n, .heads = a->heads / c->w->lat.tp, .kv_heads = a->kv_heads / c->w->lat.tp,
-                                   .d = a->head_dim, .type = a->type, .scale = scale_of(a), .base = p->d_base, .pos = p->d_pos,
-                                   .tile = p->d_tile, .tiles = p->tiles};
+    return (struct rlki_attention){.rows = p->n,
+                                   .heads = a->heads / c->w->lat.tp,
+                                   .kv_heads = a->kv_heads / c->w->lat.tp,
+                                   .d = a->head_dim,
+                                   .type = a->type,
+                                   .scale = scale_of(a),
+                                   .base = p->d_base,
+                                   .pos = p->d_pos,
+                                   .tile = p->d_tile,
+                                   .tiles = p->tiles};
 }
 
 static size_t kv_bytes(const struct rlki_call *c, const struct rlk_attention *a)
@@ -58,10 +65,15 @@ static int gather(struct rlki_call *c, const struct rlk_attention *a, rlk_in k, 
     return rc ? rc : rlki_gather_tokens(c, row, v, all_v);
 }
 
-#define QKVO(name, output, data, nheads)                                                                                \
-    {name, output, a->type, data, 3, {{RLKI_TOKENS, 0}, {RLKI_SLABS, nheads}, {RLKI_WHOLE, a->head_dim}}, NULL, NULL}
-#define LSE(output, data)                                                                                               \
-    {"lse", output, RLK_K_FP32, data, 2, {{RLKI_TOKENS, 0}, {RLKI_SLABS, a->heads}}, NULL, NULL}
+#define QKVO(name, output, data, nheads)                                                                               \
+    {                                                                                                                  \
+        name, output, a->type, data, 3, {{RLKI_TOKENS, 0}, {RLKI_SLABS, nheads}, {RLKI_WHOLE, a->head_dim}}, NULL,     \
+            NULL                                                                                                       \
+    }
+#define LSE(output, data)                                                                                              \
+    {                                                                                                                  \
+        "lse", output, RLK_K_FP32, data, 2, {{RLKI_TOKENS, 0}, {RLKI_SLABS, a->heads}}, NULL, NULL                     \
+    }
 
 int rlk_attention_fwd(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_attention *a, rlk_in q, rlk_in k,
                       rlk_in v, rlk_out o, float *const *lse)
@@ -92,7 +104,8 @@ static int need_cp1(struct rlk_exec *x, const struct rlk_world *w)
 {
     if (w->lat.cp == 1)
         return 0;
-    return rlk_kfail(&x->detail, RLK_K_EUNSUPPORTED, OP ": a cache under cp%d; roll out with cp1 (tp%dcp1)", w->lat.cp, w->lat.tp);
+    return rlk_kfail(&x->detail, RLK_K_EUNSUPPORTED, OP ": a cache under cp%d; roll out with cp1 (tp%dcp1)", w->lat.cp,
+                     w->lat.tp);
 }
 
 /* The batch's tiles and bases moved to where the cache holds each sequence. Device arrays in the workspace. */
@@ -130,7 +143,8 @@ out:
 }
 
 int rlk_attention_cached(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_attention *a,
-                         const int32_t *cache_row, rlk_in q, rlk_in k_cache, rlk_in v_cache, rlk_out o, float *const *lse)
+                         const int32_t *cache_row, rlk_in q, rlk_in k_cache, rlk_in v_cache, rlk_out o,
+                         float *const *lse)
 {
     const struct rlki_tensor t[] = {QKVO("q", false, q, a->heads), QKVO("o", true, (rlk_in)o, a->heads),
                                     LSE(true, (rlk_in)lse)};
@@ -191,8 +205,8 @@ int rlk_attention_append(struct rlk_world *w, const struct rlk_batch *b, const s
 }
 
 /* dK and dV: leaf = one pair of query chunks against all keys; pair tree; each rank keeps its own tokens. */
-static int key_gradients(struct rlki_call *c, const struct rlk_attention *a, rlk_in q, rlk_in dout, void *const *k, void *const *v,
-                         const float *const *lse, float *const *delta, rlk_out dk, rlk_out dv)
+static int key_gradients(struct rlki_call *c, const struct rlk_attention *a, rlk_in q, rlk_in dout, void *const *k,
+                         void *const *v, const float *const *lse, float *const *delta, rlk_out dk, rlk_out dv)
 {
     struct rlk_exec *x = c->w->x;
     const struct rlk_batch *b = c->batch;
@@ -209,8 +223,11 @@ static int key_gradients(struct rlki_call *c, const struct rlk_attention *a, rlk
             return RLK_K_ENOMEM;
         const size_t mark = x->used;
         for (int l = 0; !rc && l < own; l++) {
-            struct rlki_attention_dkv f = {.at = base_of(c, a, i), .seq = x->measuring ? NULL : p->d_seq + (size_t)l * (size_t)b->sequences,
-                                           .seqs = b->sequences, .max_len = b->longest, .key_rows = b->tokens};
+            struct rlki_attention_dkv f = {.at = base_of(c, a, i),
+                                           .seq = x->measuring ? NULL : p->d_seq + (size_t)l * (size_t)b->sequences,
+                                           .seqs = b->sequences,
+                                           .max_len = b->longest,
+                                           .key_rows = b->tokens};
             f.at.q = q[i];
             f.at.k = k[i];
             f.at.v = v[i];
@@ -236,13 +253,18 @@ static int key_gradients(struct rlki_call *c, const struct rlk_attention *a, rlk
     return rc;
 }
 
-int rlk_attention_bwd(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_attention *a, rlk_in dout, rlk_in q,
-                      rlk_in k, rlk_in v, rlk_in o, const float *const *lse, rlk_out dq, rlk_out dk, rlk_out dv)
+int rlk_attention_bwd(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_attention *a, rlk_in dout,
+                      rlk_in q, rlk_in k, rlk_in v, rlk_in o, const float *const *lse, rlk_out dq, rlk_out dk,
+                      rlk_out dv)
 {
-    const struct rlki_tensor t[] = {QKVO("do", false, dout, a->heads), QKVO("q", false, q, a->heads),
-                                    QKVO("k", false, k, a->kv_heads), QKVO("v", false, v, a->kv_heads),
-                                    QKVO("o", false, o, a->heads), LSE(false, (rlk_in)lse),
-                                    QKVO("dq", true, (rlk_in)dq, a->heads), QKVO("dk", true, (rlk_in)dk, a->kv_heads),
+    const struct rlki_tensor t[] = {QKVO("do", false, dout, a->heads),
+                                    QKVO("q", false, q, a->heads),
+                                    QKVO("k", false, k, a->kv_heads),
+                                    QKVO("v", false, v, a->kv_heads),
+                                    QKVO("o", false, o, a->heads),
+                                    LSE(false, (rlk_in)lse),
+                                    QKVO("dq", true, (rlk_in)dq, a->heads),
+                                    QKVO("dk", true, (rlk_in)dk, a->kv_heads),
                                     QKVO("dv", true, (rlk_in)dv, a->kv_heads)};
     struct rlki_call c;
     void *all_k[RANKS], *all_v[RANKS];

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/rlki_control.h"
 #include "kernels/rlki_op.h"
 
 int rlki_check_type(struct rlk_exec *x, const char *op, enum rlk_ktype type)
@@ -14,7 +15,8 @@ int rlki_check_slabs(struct rlk_exec *x, const char *op, const char *what, int64
 {
     if (n > 0 && n % RLK_SLABS == 0 && n <= INT32_MAX)
         return 0;
-    return rlk_kfail(&x->detail, RLK_K_EUNSUPPORTED, "%s: %s %lld, use a positive multiple of 8", op, what, (long long)n);
+    return rlk_kfail(&x->detail, RLK_K_EUNSUPPORTED, "%s: %s %lld, use a positive multiple of 8", op, what,
+                     (long long)n);
 }
 
 static void announce_one(struct rlki_call *c, int i, const struct rlki_tensor *t, uint32_t index)
@@ -65,7 +67,12 @@ static void announce_one(struct rlki_call *c, int i, const struct rlki_tensor *t
             spans = joined;
         }
     }
-    const struct rlk_observed o = {t->name, t->output, index, t->type, t->data ? t->data[i] : NULL, elements,
+    const struct rlk_observed o = {t->name,
+                                   t->output,
+                                   index,
+                                   t->type,
+                                   t->data ? t->data[i] : NULL,
+                                   elements,
                                    {(uint32_t)t->ndim, shape, nspans, spans, t->partial, t->replica, NULL},
                                    c->w->x->device == RLK_DEVICE_CUDA};
     if (spans)
@@ -95,15 +102,15 @@ static void announce(struct rlki_call *c, const struct rlki_tensor *t, int n, bo
 }
 
 int rlki_begin(struct rlki_call *c, struct rlk_world *w, const struct rlk_batch *b, enum rlk_module module,
-               const char *op, const char *contract, const char *pass, const char *path, const struct rlki_tensor *tensor,
-               int tensors)
+               const char *op, const char *contract, const char *pass, const char *path,
+               const struct rlki_tensor *tensor, int tensors)
 {
     struct rlk_exec *x = w->x;
     enum rlk_impl impl = RLK_IMPL_CONTRACT;
     *c = (struct rlki_call){.w = w, .batch = b, .mark = x->used};
     if (b && (b->lat.tp != w->lat.tp || b->lat.cp != w->lat.cp))
-        return rlk_kfail(&x->detail, RLK_K_EINVAL, "%s: the batch was made for tp%dcp%d, the world is tp%dcp%d", op, b->lat.tp,
-                         b->lat.cp, w->lat.tp, w->lat.cp);
+        return rlk_kfail(&x->detail, RLK_K_EINVAL, "%s: the batch was made for tp%dcp%d, the world is tp%dcp%d", op,
+                         b->lat.tp, b->lat.cp, w->lat.tp, w->lat.cp);
     if (!x->measuring) {
         const int rc = rlk_policy_bind(x->policy, module, path ? path : op, contract, &impl, &x->detail);
         if (rc)
@@ -114,15 +121,18 @@ int rlki_begin(struct rlki_call *c, struct rlk_world *w, const struct rlk_batch 
     c->observed = x->observe && !x->measuring;
     if (!x->measuring)
         x->calls++;
-    c->event = (struct rlk_op_event){op, pass, path ? path : "", c->provider ? "provider" : contract, impl, 0, 0, 0, x->calls};
+    c->event =
+        (struct rlk_op_event){op, pass, path ? path : "", c->provider ? "provider" : contract, impl, 0, 0, 0, x->calls};
     if (c->observed)
         announce(c, tensor, tensors, false);
+    c->control = rlki_control_enter();
     return 0;
 }
 
 int rlki_end(struct rlki_call *c, int rc, const struct rlki_tensor *tensor, int tensors)
 {
     c->w->x->used = c->mark;
+    rlki_control_leave(c->control);
     if (c->observed && !rc)
         announce(c, tensor, tensors, true);
     if (c->unannounced && !rc)
@@ -140,10 +150,15 @@ static int own(const struct rlki_call *c, enum rlk_group g, int i)
     return g == RLK_GROUP_TP ? rlki_tp(c, i) : rlki_cp(c, i);
 }
 
-int rlki_tree(struct rlki_call *c, int64_t n, int count, float *const *leaf, float scale, void *out, enum rlk_ktype type,
-              bool accumulate)
+int rlki_tree(struct rlki_call *c, int64_t n, int count, float *const *leaf, float scale, void *out,
+              enum rlk_ktype type, bool accumulate)
 {
-    struct rlki_reduce r = {.n = n, .count = count, .node = c->w->x->node, .scale = scale, .out = out, .out_type = type,
+    struct rlki_reduce r = {.n = n,
+                            .count = count,
+                            .node = c->w->x->node,
+                            .scale = scale,
+                            .out = out,
+                            .out_type = type,
                             .accumulate = accumulate};
     for (int k = 0; k < count; k++)
         r.in[k] = leaf[k];
@@ -158,19 +173,14 @@ static int exchange(struct rlki_call *c, enum rlk_group g, const struct rlk_exch
     return (gather ? w->net->all_gather : w->net->all_to_all)(w->net->self, w->x, &w->lat, g, w->held, w->rank, ex);
 }
 
-int rlki_all_gather(struct rlki_call *c, enum rlk_group g, const size_t *n, const void *const *in, void *const *out)
+int rlki_all_gather(struct rlki_call *c, enum rlk_group g, const size_t (*n)[RLK_SLABS], const void *const *in,
+                    void *const *out)
 {
     struct rlk_exchange ex[RLK_SLABS * RLK_SLABS];
-    /* What the peers send is known from the caller's n of the held ranks; all collectives here have members whose sizes
-     * differ only over the group index, and every held rank passes its own. */
-    size_t by_member[RLK_SLABS] = {0};
-    for (int i = 0; i < c->w->held; i++)
-        by_member[own(c, g, i)] = n[i];
     for (int i = 0; i < c->w->held; i++) {
         ex[i] = (struct rlk_exchange){.send = in[i], .recv = out[i]};
-        ex[i].send_bytes[0] = n[i];
-        for (int j = 0; j < members(c, g); j++)
-            ex[i].recv_bytes[j] = by_member[j];
+        ex[i].send_bytes[0] = n[i][own(c, g, i)];
+        memcpy(ex[i].recv_bytes, n[i], sizeof n[i]);
     }
     return exchange(c, g, ex, true);
 }
@@ -182,8 +192,8 @@ static int64_t piece(int64_t n, int parts, int j)
     return to - from;
 }
 
-int rlki_all_reduce(struct rlki_call *c, enum rlk_group g, const int64_t *n, float *const *part, float scale, void *const *out,
-                    enum rlk_ktype type, bool accumulate)
+int rlki_all_reduce(struct rlki_call *c, enum rlk_group g, const int64_t *n, float *const *part, float scale,
+                    void *const *out, enum rlk_ktype type, bool accumulate)
 {
     struct rlk_exec *x = c->w->x;
     const int R = members(c, g);
@@ -238,15 +248,16 @@ int rlki_gather_tokens(struct rlki_call *c, size_t bytes, const void *const *in,
 {
     struct rlk_exec *x = c->w->x;
     const size_t mark = x->used;
-    size_t n[RLK_SLABS * RLK_SLABS];
+    size_t n[RLK_SLABS * RLK_SLABS][RLK_SLABS];
     void *recv[RLK_SLABS * RLK_SLABS];
     for (int i = 0; i < c->w->held; i++) {
-        n[i] = (size_t)rlki_local(c, i) * bytes;
+        for (int j = 0; j < RLK_SLABS; j++)
+            n[i][j] = (size_t)c->batch->part[j].n * bytes;
         recv[i] = rlki_take(x, (size_t)c->batch->tokens * bytes);
         if (!recv[i])
             return RLK_K_ENOMEM;
     }
-    int rc = rlki_all_gather(c, RLK_GROUP_CP, n, in, recv);
+    int rc = rlki_all_gather(c, RLK_GROUP_CP, (const size_t(*)[RLK_SLABS])n, in, recv);
     for (int i = 0; !rc && i < c->w->held; i++) {
         const char *from = recv[i];
         for (int cp = 0; !rc && cp < c->w->lat.cp; cp++) {

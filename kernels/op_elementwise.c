@@ -1,6 +1,7 @@
 /* op_elementwise.c - rotary embedding and the residual sum. Order: docs/contracts.md, section 6. */
 #include <math.h>
 
+#include "kernels/rlki_control.h"
 #include "kernels/rlki_op.h"
 
 #define ROPE "rlk.rope/portable/1"
@@ -9,8 +10,8 @@
 /* sin and cos of r in [-pi/4, pi/4], Taylor in FP64, each operation rounded once. */
 static double sin_near(double r)
 {
-    static const double C[] = {-1.0 / 1307674368000.0, 1.0 / 6227020800.0, -1.0 / 39916800.0, 1.0 / 362880.0, -1.0 / 5040.0,
-                               1.0 / 120.0, -1.0 / 6.0};
+    static const double C[] = {-1.0 / 1307674368000.0, 1.0 / 6227020800.0, -1.0 / 39916800.0, 1.0 / 362880.0,
+                               -1.0 / 5040.0,          1.0 / 120.0,        -1.0 / 6.0};
     const double s = r * r;
     double p = C[0];
     for (int i = 1; i < 7; i++)
@@ -20,8 +21,8 @@ static double sin_near(double r)
 
 static double cos_near(double r)
 {
-    static const double C[] = {1.0 / 20922789888000.0, -1.0 / 87178291200.0, 1.0 / 479001600.0, -1.0 / 3628800.0, 1.0 / 40320.0,
-                               -1.0 / 720.0, 1.0 / 24.0, -0.5};
+    static const double C[] = {1.0 / 20922789888000.0, -1.0 / 87178291200.0, 1.0 / 479001600.0, -1.0 / 3628800.0,
+                               1.0 / 40320.0,          -1.0 / 720.0,         1.0 / 24.0,        -0.5};
     const double s = r * r;
     double p = C[0];
     for (int i = 1; i < 8; i++)
@@ -61,8 +62,9 @@ int rlk_rope_table(double theta, int head_dim, int64_t positions, float *table, 
     if (head_dim != 64 && head_dim != 128)
         return rlk_kfail(detail, RLK_K_EUNSUPPORTED, "rlk.rope: head_dim %d, use 64 or 128", head_dim);
     if (!(theta >= 1.0 && theta <= 1e12) || positions < 0 || positions > 1 << 22)
-        return rlk_kfail(detail, RLK_K_EINVAL, "rlk.rope: theta %g, %lld positions; use 1 to 1e12 and at most 2^22", theta,
-                         (long long)positions);
+        return rlk_kfail(detail, RLK_K_EINVAL, "rlk.rope: theta %g, %lld positions; use 1 to 1e12 and at most 2^22",
+                         theta, (long long)positions);
+    const uint64_t control = rlki_control_enter();
     double root = theta; /* theta^(1/half): half is a power of two */
     for (int k = half; k > 1; k /= 2)
         root = sqrt(root);
@@ -77,6 +79,7 @@ int rlk_rope_table(double theta, int head_dim, int64_t positions, float *table, 
             table[p * head_dim + i] = (float)c;
             table[p * head_dim + half + i] = (float)s;
         }
+    rlki_control_leave(control);
     return 0;
 }
 
@@ -102,8 +105,8 @@ int rlk_rope(struct rlk_world *w, const struct rlk_batch *b, const char *module,
     return rlki_end(&c, rc, t, 2);
 }
 
-int rlk_add(struct rlk_world *w, const struct rlk_batch *b, const char *module, int64_t size, enum rlk_ktype type, rlk_in a,
-            rlk_in d, rlk_out y)
+int rlk_add(struct rlk_world *w, const struct rlk_batch *b, const char *module, int64_t size, enum rlk_ktype type,
+            rlk_in a, rlk_in d, rlk_out y)
 {
     const struct rlki_tensor t[] = {
         {"a", false, type, a, 2, {{RLKI_TOKENS, 0}, {RLKI_WHOLE, size}}, NULL, "tp"},

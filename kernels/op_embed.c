@@ -22,37 +22,40 @@ static int check(struct rlk_exec *x, const struct rlk_batch *b, int64_t vocab, i
 }
 
 /* Rows of rank i: from its table, then from each peer's answer where that peer owns the word. Nothing is added. */
-static int pick(struct rlki_call *c, int64_t vocab, int64_t hidden, enum rlk_ktype type, const int32_t *ids, rlk_in table,
-                rlk_out y)
+static int pick(struct rlki_call *c, int64_t vocab, int64_t hidden, enum rlk_ktype type, const int32_t *ids,
+                rlk_in table, rlk_out y)
 {
     struct rlk_exec *x = c->w->x;
     const size_t row = (size_t)hidden * rlk_ktype_bytes(type);
     int32_t *host = malloc(((size_t)c->batch->tokens + 1) * sizeof *host);
     void *mine[RANKS], *all[RANKS];
-    size_t bytes[RANKS];
+    size_t bytes[RANKS][RLK_SLABS];
     int rc = host ? 0 : rlk_kfail(&x->detail, RLK_K_ENOMEM, OP ": out of memory for ids");
     for (int i = 0; !rc && i < c->w->held; i++) {
         const struct rlki_part *p = &c->batch->part[rlki_cp(c, i)];
         const struct rlk_span v = rlk_vocab_span(&c->w->lat, rlki_tp(c, i), vocab);
         int32_t *id = rlki_take(x, (size_t)p->n * sizeof *id);
-        bytes[i] = (size_t)p->n * row;
-        mine[i] = c->w->lat.tp == 1 ? y[i] : rlki_take(x, bytes[i]);
-        all[i] = c->w->lat.tp == 1 ? y[i] : rlki_take(x, bytes[i] * (size_t)c->w->lat.tp);
+        const size_t own = (size_t)p->n * row;
+        for (int j = 0; j < RLK_SLABS; j++)
+            bytes[i][j] = own;
+        mine[i] = c->w->lat.tp == 1 ? y[i] : rlki_take(x, own);
+        all[i] = c->w->lat.tp == 1 ? y[i] : rlki_take(x, own * (size_t)c->w->lat.tp);
         if (!id || (c->w->lat.tp > 1 && (!mine[i] || !all[i]))) {
             rc = RLK_K_ENOMEM;
             break;
         }
         for (int64_t r = 0; !x->measuring && r < p->n; r++)
             host[r] = ids[p->map[r]];
-        const struct rlki_embed e = {p->n, hidden, type, id, (int32_t)v.start, (int32_t)(v.start + v.extent), table[i], mine[i]};
+        const struct rlki_embed e = {p->n,     hidden, type, id, (int32_t)v.start, (int32_t)(v.start + v.extent),
+                                     table[i], mine[i]};
         rc = c->prims->upload(x, id, host, (size_t)p->n * sizeof *id);
         if (!rc && p->n && c->w->lat.tp > 1)
-            rc = c->prims->zero(x, mine[i], bytes[i]);
+            rc = c->prims->zero(x, mine[i], own);
         if (!rc && p->n)
             rc = c->prims->embed(x, &e);
     }
     if (!rc && c->w->lat.tp > 1)
-        rc = rlki_all_gather(c, RLK_GROUP_TP, bytes, (rlk_in)mine, all);
+        rc = rlki_all_gather(c, RLK_GROUP_TP, (const size_t(*)[RLK_SLABS])bytes, (rlk_in)mine, all);
     for (int i = 0; !rc && c->w->lat.tp > 1 && i < c->w->held; i++) {
         const struct rlki_part *p = &c->batch->part[rlki_cp(c, i)];
         for (int j = 0; !rc && p->n && j < c->w->lat.tp; j++) {
@@ -66,7 +69,8 @@ static int pick(struct rlki_call *c, int64_t vocab, int64_t hidden, enum rlk_kty
                 const int64_t word = ids[p->map[r]];
                 host[r] = word >= (int64_t)v.start && word < (int64_t)(v.start + v.extent) ? (int32_t)r : -1;
             }
-            const struct rlki_embed e = {p->n, hidden, type, id, 0, (int32_t)p->n, (char *)all[i] + (size_t)j * bytes[i], y[i]};
+            const struct rlki_embed e = {
+                p->n, hidden, type, id, 0, (int32_t)p->n, (char *)all[i] + (size_t)j * bytes[i][j], y[i]};
             rc = c->prims->upload(x, id, host, (size_t)p->n * sizeof *id);
             if (!rc)
                 rc = c->prims->embed(x, &e);
@@ -174,8 +178,9 @@ int rlk_embedding_bwd(struct rlk_world *w, const struct rlk_batch *b, const char
         rc = rlki_gather_tokens(&c, row, dy, all);
     for (int i = 0; !rc && i < w->held; i++) {
         const struct rlk_span v = rlk_vocab_span(&w->lat, rlki_tp(&c, i), vocab);
-        const struct rlki_embed_bwd e = {u.n, hidden, type, id, start, token, all[i], (int32_t)v.start,
-                                         (int32_t)(v.start + v.extent), x->node, grad[i]};
+        const struct rlki_embed_bwd e = {
+            u.n,     hidden, type, id, start, token, all[i], (int32_t)v.start, (int32_t)(v.start + v.extent),
+            x->node, grad[i]};
         rc = u.n ? c.prims->embed_bwd(x, &e) : 0;
     }
     words_free(&u);

@@ -14,8 +14,8 @@ static int check(struct rlk_exec *x, const struct rlk_ffn *f)
     return rc;
 }
 
-int rlk_ffn_fwd(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_ffn *f, rlk_in x, rlk_out gate, rlk_out up,
-                rlk_out act, rlk_out y)
+int rlk_ffn_fwd(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_ffn *f, rlk_in x, rlk_out gate,
+                rlk_out up, rlk_out act, rlk_out y)
 {
     const int64_t H = f->hidden, I = f->intermediate;
     const struct rlki_tensor t[] = {
@@ -45,8 +45,9 @@ int rlk_ffn_fwd(struct rlk_world *w, const struct rlk_batch *b, const struct rlk
     return rlki_end(&c, rc, t, 8);
 }
 
-int rlk_ffn_bwd(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_ffn *f, rlk_in dy, rlk_in x, rlk_out gate,
-                rlk_out up, rlk_in act, rlk_out dx, float *const *g_gate, float *const *g_up, float *const *g_down)
+int rlk_ffn_bwd(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_ffn *f, rlk_in dy, rlk_in x,
+                rlk_out gate, rlk_out up, rlk_in act, rlk_out dx, float *const *g_gate, float *const *g_up,
+                float *const *g_down)
 {
     const int64_t H = f->hidden, I = f->intermediate;
     const struct rlki_tensor t[] = {
@@ -73,8 +74,8 @@ int rlk_ffn_bwd(struct rlk_world *w, const struct rlk_batch *b, const struct rlk
         const int64_t n = rlki_local(&c, i);
         const size_t mark = w->x->used;
         void *dact = rlki_take(w->x, (size_t)(n * local) * rlk_ktype_bytes(f->type));
-        const struct rlki_glu glu = {.n = n * local, .type = f->type, .gate = gate[i], .up = up[i], .dy = dact, .dgate = gate[i],
-                                     .dup = up[i]};
+        const struct rlki_glu glu = {
+            .n = n * local, .type = f->type, .gate = gate[i], .up = up[i], .dy = dact, .dgate = gate[i], .dup = up[i]};
         rc = dact ? rlki_plain_gemm(&c, n, local, H, f->type, dy[i], f->w_down[i], true, dact) : RLK_K_ENOMEM;
         if (!rc && n)
             rc = c.prims->glu_bwd(w->x, &glu);

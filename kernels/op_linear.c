@@ -1,4 +1,5 @@
-/* op_linear.c - GEMMs on the lattice: column- and row-parallel, their dX, and dW. Order: docs/contracts.md, section 4. */
+/* op_linear.c - GEMMs on the lattice: column- and row-parallel, their dX, and dW. Order: docs/contracts.md, section 4.
+ */
 #include "kernels/rlki_linear.h"
 
 #define COLUMN "rlk.gemm.column/portable/1"
@@ -17,13 +18,19 @@ static int64_t block_rows(int64_t width)
 int rlki_plain_gemm(struct rlki_call *c, int64_t rows, int64_t width, int64_t k, enum rlk_ktype type, const void *a,
                     const void *weight, bool transposed, void *y)
 {
-    const struct rlki_gemm g = {.m = rows, .n = width, .k = k, .a = {a, type, k, 1, NULL},
+    const struct rlki_gemm g = {.m = rows,
+                                .n = width,
+                                .k = k,
+                                .a = {a, type, k, 1, NULL},
                                 .b = {weight, type, transposed ? 1 : k, transposed ? width : 1, NULL},
-                                .c = y, .c_type = type, .ldc = width};
+                                .c = y,
+                                .c_type = type,
+                                .ldc = width};
     return rows && width ? c->prims->gemm(c->w->x, &g) : 0;
 }
 
-/* The leaves of rank i for rows [r0, r0+rows): leaf l covers slab l's share of every segment, in the order of segments. */
+/* The leaves of rank i for rows [r0, r0+rows): leaf l covers slab l's share of every segment, in the order of segments.
+ */
 static int leaves(struct rlki_call *c, const struct rlki_features *f, int i, int64_t r0, int64_t rows, float **leaf)
 {
     const int n = rlki_leaves(c, c->w->lat.tp);
@@ -35,10 +42,15 @@ static int leaves(struct rlki_call *c, const struct rlki_features *f, int i, int
             const int64_t local = f->k[s] / c->w->lat.tp, each = local / n;
             const int64_t w_out = f->transposed ? 1 : local, w_red = f->transposed ? f->width : 1;
             const struct rlki_gemm g = {
-                .m = rows, .n = f->width, .k = each,
+                .m = rows,
+                .n = f->width,
+                .k = each,
                 .a = {rlki_at(f->a[s][i], r0 * local + l * each, f->type), f->type, local, 1, NULL},
                 .b = {rlki_at(f->weight[s][i], l * each * w_red, f->type), f->type, w_out, w_red, NULL},
-                .c = leaf[l], .c_type = RLK_K_FP32, .ldc = f->width, .resume = s > 0};
+                .c = leaf[l],
+                .c_type = RLK_K_FP32,
+                .ldc = f->width,
+                .resume = s > 0};
             const int rc = c->prims->gemm(c->w->x, &g);
             if (rc)
                 return rc;
@@ -106,14 +118,19 @@ int rlki_token_reduce(struct rlki_call *c, const int64_t *out, int64_t in, enum 
                 return RLK_K_ENOMEM;
             const size_t inner = x->used;
             for (int l = 0; !rc && l < n; l++) {
-                const int64_t from = c->provider ? 0 : p->leaf_start[l], end = c->provider ? p->n : p->leaf_start[l + 1];
+                const int64_t from = c->provider ? 0 : p->leaf_start[l],
+                              end = c->provider ? p->n : p->leaf_start[l + 1];
                 const int32_t *index = c->provider || x->measuring ? NULL : p->d_leaf + from;
                 if (!(leaf[l] = rlki_take(x, (size_t)size[i] * sizeof(float))))
                     return RLK_K_ENOMEM;
-                const struct rlki_gemm g = {.m = rows, .n = in, .k = end - from,
+                const struct rlki_gemm g = {.m = rows,
+                                            .n = in,
+                                            .k = end - from,
                                             .a = {rlki_at(dy[i], r0, type), type, 1, out[i], index},
                                             .b = {x_in[i], type, 1, in, index},
-                                            .c = leaf[l], .c_type = RLK_K_FP32, .ldc = in};
+                                            .c = leaf[l],
+                                            .c_type = RLK_K_FP32,
+                                            .ldc = in};
                 rc = rows ? c->prims->gemm(x, &g) : 0;
             }
             if (!rc && rows)
@@ -141,10 +158,9 @@ static int check(struct rlk_exec *x, const char *op, enum rlk_ktype type, const 
 int rlk_linear_column_fwd(struct rlk_world *w, const struct rlk_batch *b, const char *module, int64_t in, int64_t out,
                           enum rlk_ktype type, rlk_in x, rlk_in weight, rlk_out y)
 {
-    const struct rlki_tensor t[] = {
-        {"x", false, type, x, 2, {{RLKI_TOKENS, 0}, {RLKI_WHOLE, in}}, NULL, "tp"},
-        {"w", false, type, weight, 2, {{RLKI_SLABS, out}, {RLKI_WHOLE, in}}, NULL, "cp"},
-        {"y", true, type, (rlk_in)y, 2, {{RLKI_TOKENS, 0}, {RLKI_SLABS, out}}, NULL, NULL}};
+    const struct rlki_tensor t[] = {{"x", false, type, x, 2, {{RLKI_TOKENS, 0}, {RLKI_WHOLE, in}}, NULL, "tp"},
+                                    {"w", false, type, weight, 2, {{RLKI_SLABS, out}, {RLKI_WHOLE, in}}, NULL, "cp"},
+                                    {"y", true, type, (rlk_in)y, 2, {{RLKI_TOKENS, 0}, {RLKI_SLABS, out}}, NULL, NULL}};
     struct rlki_call c;
     int rc = check(w->x, "rlk.gemm.column", type, "out", out, in);
     if (rc || (rc = rlki_begin(&c, w, b, RLK_MODULE_LINEAR, "rlk.gemm.column", COLUMN, "fwd", module, t, 3)))
@@ -170,8 +186,10 @@ int rlk_linear_column_dx(struct rlk_world *w, const struct rlk_batch *b, const c
         f.k[s] = out[s];
         f.a[s] = dy[s];
         f.weight[s] = weight[s];
-        t[2 * s] = (struct rlki_tensor){DY[s], false, type, dy[s], 2, {{RLKI_TOKENS, 0}, {RLKI_SLABS, out[s]}}, NULL, NULL};
-        t[2 * s + 1] = (struct rlki_tensor){W[s], false, type, weight[s], 2, {{RLKI_SLABS, out[s]}, {RLKI_WHOLE, in}}, NULL, "cp"};
+        t[2 * s] =
+            (struct rlki_tensor){DY[s], false, type, dy[s], 2, {{RLKI_TOKENS, 0}, {RLKI_SLABS, out[s]}}, NULL, NULL};
+        t[2 * s + 1] =
+            (struct rlki_tensor){W[s], false, type, weight[s], 2, {{RLKI_SLABS, out[s]}, {RLKI_WHOLE, in}}, NULL, "cp"};
     }
     const int nt = 2 * segments + 1;
     t[nt - 1] = (struct rlki_tensor){"dx", true, type, (rlk_in)dx, 2, {{RLKI_TOKENS, 0}, {RLKI_WHOLE, in}}, NULL, "tp"};
@@ -184,10 +202,9 @@ int rlk_linear_column_dx(struct rlk_world *w, const struct rlk_batch *b, const c
 int rlk_linear_row_fwd(struct rlk_world *w, const struct rlk_batch *b, const char *module, int64_t in, int64_t out,
                        enum rlk_ktype type, rlk_in x, rlk_in weight, rlk_out y)
 {
-    const struct rlki_tensor t[] = {
-        {"x", false, type, x, 2, {{RLKI_TOKENS, 0}, {RLKI_SLABS, in}}, NULL, NULL},
-        {"w", false, type, weight, 2, {{RLKI_WHOLE, out}, {RLKI_SLABS, in}}, NULL, "cp"},
-        {"y", true, type, (rlk_in)y, 2, {{RLKI_TOKENS, 0}, {RLKI_WHOLE, out}}, NULL, "tp"}};
+    const struct rlki_tensor t[] = {{"x", false, type, x, 2, {{RLKI_TOKENS, 0}, {RLKI_SLABS, in}}, NULL, NULL},
+                                    {"w", false, type, weight, 2, {{RLKI_WHOLE, out}, {RLKI_SLABS, in}}, NULL, "cp"},
+                                    {"y", true, type, (rlk_in)y, 2, {{RLKI_TOKENS, 0}, {RLKI_WHOLE, out}}, NULL, "tp"}};
     const struct rlki_features f = {1, {in}, out, type, false, {x}, {weight}};
     struct rlki_call c;
     int rc = check(w->x, "rlk.gemm.row", type, "in", in, out);
@@ -223,7 +240,10 @@ int rlk_linear_dw(struct rlk_world *w, const struct rlk_batch *b, const char *mo
         {"x", false, type, x, 2, {{RLKI_TOKENS, 0}, {ki, in}}, NULL, ki == RLKI_WHOLE ? "tp" : NULL},
         {"dw", true, RLK_K_FP32, (rlk_in)grad, 2, {{ko, out}, {ki, in}}, NULL, "cp"}};
     struct rlki_call c;
-    int rc = check(w->x, "rlk.gemm.dw", type, cut == RLK_CUT_IN ? "in" : "out", cut == RLK_CUT_IN ? in : cut ? out : RLK_SLABS,
+    int rc = check(w->x, "rlk.gemm.dw", type, cut == RLK_CUT_IN ? "in" : "out",
+                   cut == RLK_CUT_IN ? in
+                   : cut             ? out
+                                     : RLK_SLABS,
                    cut == RLK_CUT_IN ? out : in);
     if (rc || (rc = rlki_begin(&c, w, b, RLK_MODULE_LINEAR, "rlk.gemm.dw", DW, "bwd", module, t, 3)))
         return rc;

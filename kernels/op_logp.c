@@ -25,8 +25,8 @@ static int check_targets(struct rlk_exec *x, const struct rlk_batch *b, const st
 {
     for (int64_t i = 0; i < b->tokens; i++)
         if (l->targets[i] < -1 || l->targets[i] >= l->vocab)
-            return rlk_kfail(&x->detail, RLK_K_EINVAL, OP ": target %d of token %lld, use -1 to %lld", l->targets[i], (long long)i,
-                             (long long)l->vocab - 1);
+            return rlk_kfail(&x->detail, RLK_K_EINVAL, OP ": target %d of token %lld, use -1 to %lld", l->targets[i],
+                             (long long)i, (long long)l->vocab - 1);
     return 0;
 }
 
@@ -76,16 +76,21 @@ static int64_t z_floats(const struct rlk_exec *x)
 static int logits_block(struct rlki_call *c, const struct rlk_logp *l, int i, const void *h, int64_t r0, int64_t rows,
                         int64_t v0, int64_t cols, float *z, int64_t ld)
 {
-    const struct rlki_gemm g = {
-        .m = rows, .n = cols, .k = l->hidden,
-        .a = {rlki_at(h, r0 * l->hidden, l->type), l->type, l->hidden, 1, NULL},
-        .b = {rlki_at(l->weight[i], (v0 - first_word(c, l->vocab, i)) * l->hidden, l->type), l->type, l->hidden, 1, NULL},
-        .c = z, .c_type = RLK_K_FP32, .ldc = ld};
+    const struct rlki_gemm g = {.m = rows,
+                                .n = cols,
+                                .k = l->hidden,
+                                .a = {rlki_at(h, r0 * l->hidden, l->type), l->type, l->hidden, 1, NULL},
+                                .b = {rlki_at(l->weight[i], (v0 - first_word(c, l->vocab, i)) * l->hidden, l->type),
+                                      l->type, l->hidden, 1, NULL},
+                                .c = z,
+                                .c_type = RLK_K_FP32,
+                                .ldc = ld};
     return rows && cols ? c->prims->gemm(c->w->x, &g) : 0;
 }
 
 /* Rank i's [slab][3][n] statistics. */
-static int local_stats(struct rlki_call *c, const struct rlk_logp *l, int i, const void *h, const int32_t *target, float *out)
+static int local_stats(struct rlki_call *c, const struct rlk_logp *l, int i, const void *h, const int32_t *target,
+                       float *out)
 {
     struct rlk_exec *x = c->w->x;
     const int64_t n = rlki_local(c, i), width = slab_width(c, l->vocab);
@@ -99,9 +104,16 @@ static int local_stats(struct rlki_call *c, const struct rlk_logp *l, int i, con
         const int64_t rows = n - r0 < step ? n - r0 : step;
         for (int s = 0; !rc && s < slabs_of(c); s++) {
             const struct rlk_span v = slab_span(c, l->vocab, i, s);
-            const struct rlki_logp a = {.rows = rows, .cols = (int64_t)v.extent, .ld = width, .z = z, .temperature = l->temperature,
-                                        .v0 = (int32_t)v.start, .target = target ? target + r0 : NULL,
-                                        .m = out + (3 * s) * n + r0, .s = out + (3 * s + 1) * n + r0, .zy = out + (3 * s + 2) * n + r0};
+            const struct rlki_logp a = {.rows = rows,
+                                        .cols = (int64_t)v.extent,
+                                        .ld = width,
+                                        .z = z,
+                                        .temperature = l->temperature,
+                                        .v0 = (int32_t)v.start,
+                                        .target = target ? target + r0 : NULL,
+                                        .m = out + (3 * s) * n + r0,
+                                        .s = out + (3 * s + 1) * n + r0,
+                                        .zy = out + (3 * s + 2) * n + r0};
             rc = logits_block(c, l, i, h, r0, rows, (int64_t)v.start, (int64_t)v.extent, z, width);
             if (!rc)
                 rc = c->prims->logp_stats(x, &a);
@@ -123,23 +135,30 @@ int rlk_logp_fwd(struct rlk_world *w, const struct rlk_batch *b, const struct rl
     int32_t *target[RANKS];
     float *mine[RANKS];
     void *all[RANKS];
-    size_t bytes[RANKS];
+    size_t bytes[RANKS][RLK_SLABS];
     int rc = check(w->x, l);
     if (rc || (!w->x->measuring && (rc = check_targets(w->x, b, l))) ||
         (rc = rlki_begin(&c, w, b, RLK_MODULE_LOGP, OP, LOGP, "fwd", l->module, t, 4)))
         return rc;
     rc = local_targets(&c, l->targets, target);
     for (int i = 0; !rc && i < w->held; i++) {
-        bytes[i] = (size_t)slabs_of(&c) * 3 * (size_t)rlki_local(&c, i) * sizeof(float);
-        mine[i] = rlki_take(w->x, bytes[i]);
-        all[i] = rlki_take(w->x, bytes[i] * (size_t)w->lat.tp);
+        for (int j = 0; j < RLK_SLABS; j++)
+            bytes[i][j] = (size_t)slabs_of(&c) * 3 * (size_t)rlki_local(&c, i) * sizeof(float);
+        mine[i] = rlki_take(w->x, bytes[i][0]);
+        all[i] = rlki_take(w->x, bytes[i][0] * (size_t)w->lat.tp);
         rc = mine[i] && all[i] ? local_stats(&c, l, i, h[i], target[i], mine[i]) : RLK_K_ENOMEM;
     }
     if (!rc)
-        rc = rlki_all_gather(&c, RLK_GROUP_TP, bytes, (rlk_in)mine, all);
+        rc = rlki_all_gather(&c, RLK_GROUP_TP, (const size_t(*)[RLK_SLABS])bytes, (rlk_in)mine, all);
     for (int i = 0; !rc && i < w->held; i++) {
-        const struct rlki_logp_merge m = {rlki_local(&c, i), slabs_of(&c) * w->lat.tp, all[i], slab_width(&c, l->vocab), target[i],
-                                          w->x->node, logp[i], stats[i]};
+        const struct rlki_logp_merge m = {rlki_local(&c, i),
+                                          slabs_of(&c) * w->lat.tp,
+                                          all[i],
+                                          slab_width(&c, l->vocab),
+                                          target[i],
+                                          w->x->node,
+                                          logp[i],
+                                          stats[i]};
         rc = m.rows ? c.prims->logp_merge(w->x, &m) : 0;
     }
     return rlki_end(&c, rc, t, 4);
@@ -184,13 +203,28 @@ static int backward_block(const struct backward *k, int s, int64_t from, float *
         float *z = rlki_take(x, (size_t)n * (size_t)k->step * sizeof(float));
         if (!z || !dz[i])
             return RLK_K_ENOMEM;
-        const struct rlki_logp a = {.rows = n, .cols = cols[i], .ld = cols[i], .z = z, .temperature = l->temperature,
-                                    .v0 = (int32_t)v0, .target = k->target[i], .stats = k->stats[i], .g = k->g[i], .type = l->type,
+        const struct rlki_logp a = {.rows = n,
+                                    .cols = cols[i],
+                                    .ld = cols[i],
+                                    .z = z,
+                                    .temperature = l->temperature,
+                                    .v0 = (int32_t)v0,
+                                    .target = k->target[i],
+                                    .stats = k->stats[i],
+                                    .g = k->g[i],
+                                    .type = l->type,
                                     .out = dz[i]};
         const struct rlki_gemm dh = {
-            .m = n, .n = l->hidden, .k = cols[i], .a = {dz[i], l->type, cols[i], 1, NULL},
-            .b = {rlki_at(l->weight[i], (v0 - first_word(c, l->vocab, i)) * l->hidden, l->type), l->type, 1, l->hidden, NULL},
-            .c = leaf[i], .c_type = RLK_K_FP32, .ldc = l->hidden, .resume = from > 0};
+            .m = n,
+            .n = l->hidden,
+            .k = cols[i],
+            .a = {dz[i], l->type, cols[i], 1, NULL},
+            .b = {rlki_at(l->weight[i], (v0 - first_word(c, l->vocab, i)) * l->hidden, l->type), l->type, 1, l->hidden,
+                  NULL},
+            .c = leaf[i],
+            .c_type = RLK_K_FP32,
+            .ldc = l->hidden,
+            .resume = from > 0};
         if (n && cols[i]) {
             rc = logits_block(c, l, i, k->h[i], 0, n, v0, cols[i], z, cols[i]);
             if (!rc)
@@ -206,8 +240,8 @@ static int backward_block(const struct backward *k, int s, int64_t from, float *
     return rc;
 }
 
-int rlk_logp_bwd(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_logp *l, rlk_in h, const float *const *stats,
-                 const float *const *g, rlk_out dh, float *const *g_weight)
+int rlk_logp_bwd(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_logp *l, rlk_in h,
+                 const float *const *stats, const float *const *g, rlk_out dh, float *const *g_weight)
 {
     const struct rlki_tensor t[] = {
         {"h", false, l->type, h, 2, {{RLKI_TOKENS, 0}, {RLKI_WHOLE, l->hidden}}, NULL, "tp"},
@@ -257,7 +291,7 @@ int rlk_logits(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_
         {"z", true, RLK_K_FP32, (rlk_in)z, 2, {{RLKI_TOKENS, 0}, {RLKI_WHOLE, l->vocab}}, NULL, "tp"}};
     struct rlki_call c;
     void *mine[RANKS], *all[RANKS];
-    size_t bytes[RANKS];
+    size_t bytes[RANKS][RLK_SLABS];
     int rc = check(w->x, l);
     if (rc || (rc = rlki_begin(&c, w, b, RLK_MODULE_LOGP, "rlk.logits", LOGITS, "fwd", l->module, t, 3)))
         return rc;
@@ -265,8 +299,9 @@ int rlk_logits(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_
     for (int i = 0; !rc && i < w->held; i++) {
         const struct rlk_span v = rlk_vocab_span(&w->lat, rlki_tp(&c, i), l->vocab);
         const int64_t n = rlki_local(&c, i);
-        bytes[i] = (size_t)n * (size_t)v.extent * sizeof(float);
-        mine[i] = direct ? z[i] : rlki_take(w->x, bytes[i]);
+        for (int j = 0; j < w->lat.tp; j++)
+            bytes[i][j] = (size_t)n * (size_t)rlk_vocab_span(&w->lat, j, l->vocab).extent * sizeof(float);
+        mine[i] = direct ? z[i] : rlki_take(w->x, bytes[i][rlki_tp(&c, i)]);
         all[i] = direct ? z[i] : rlki_take(w->x, (size_t)n * (size_t)l->vocab * sizeof(float));
         if (!direct && (!mine[i] || !all[i]))
             rc = RLK_K_ENOMEM;
@@ -274,14 +309,15 @@ int rlk_logits(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_
             rc = logits_block(&c, l, i, h[i], 0, n, (int64_t)v.start, (int64_t)v.extent, mine[i], (int64_t)v.extent);
     }
     if (!rc && !direct)
-        rc = rlki_all_gather(&c, RLK_GROUP_TP, bytes, (rlk_in)mine, all);
+        rc = rlki_all_gather(&c, RLK_GROUP_TP, (const size_t(*)[RLK_SLABS])bytes, (rlk_in)mine, all);
     for (int i = 0; !rc && !direct && i < w->held; i++) {
         const int64_t n = rlki_local(&c, i);
         const char *from = all[i];
         for (int j = 0; !rc && j < w->lat.tp; j++) {
             const struct rlk_span v = rlk_vocab_span(&w->lat, j, l->vocab);
             const size_t row = (size_t)v.extent * sizeof(float);
-            const struct rlki_rows r = {n, row, NULL, from, z[i] + v.start, row, (size_t)l->vocab * sizeof(float), false};
+            const struct rlki_rows r = {n,    row, NULL, from, z[i] + v.start, row, (size_t)l->vocab * sizeof(float),
+                                        false};
             rc = n && row ? c.prims->rows(w->x, &r) : 0;
             from += (size_t)n * row;
         }
@@ -289,8 +325,8 @@ int rlk_logits(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_
     return rlki_end(&c, rc, t, 3);
 }
 
-int rlk_log_softmax(struct rlk_world *w, const struct rlk_batch *b, const char *module, int64_t vocab, float temperature,
-                    const float *const *z, float *const *y)
+int rlk_log_softmax(struct rlk_world *w, const struct rlk_batch *b, const char *module, int64_t vocab,
+                    float temperature, const float *const *z, float *const *y)
 {
     const struct rlki_tensor t[] = {
         {"z", false, RLK_K_FP32, (rlk_in)z, 2, {{RLKI_TOKENS, 0}, {RLKI_WHOLE, vocab}}, NULL, "tp"},
@@ -312,15 +348,28 @@ int rlk_log_softmax(struct rlk_world *w, const struct rlk_batch *b, const char *
             break;
         }
         for (int s = 0; !rc && n && s < slabs; s++) {
-            const int64_t from = s * width < vocab ? s * width : vocab, to = from + width < vocab ? from + width : vocab;
-            const struct rlki_logp a = {.rows = n, .cols = to - from, .ld = vocab, .z = z[i] + from, .temperature = temperature,
-                                        .v0 = (int32_t)from, .m = part + (3 * s) * n, .s = part + (3 * s + 1) * n,
+            const int64_t from = s * width < vocab ? s * width : vocab,
+                          to = from + width < vocab ? from + width : vocab;
+            const struct rlki_logp a = {.rows = n,
+                                        .cols = to - from,
+                                        .ld = vocab,
+                                        .z = z[i] + from,
+                                        .temperature = temperature,
+                                        .v0 = (int32_t)from,
+                                        .m = part + (3 * s) * n,
+                                        .s = part + (3 * s + 1) * n,
                                         .zy = part + (3 * s + 2) * n};
             rc = c.prims->logp_stats(w->x, &a);
         }
         const struct rlki_logp_merge m = {n, slabs, part, width, NULL, w->x->node, NULL, stats};
-        const struct rlki_logp o = {.rows = n, .cols = vocab, .ld = vocab, .z = z[i], .temperature = temperature, .stats = stats,
-                                    .type = RLK_K_FP32, .out = y[i]};
+        const struct rlki_logp o = {.rows = n,
+                                    .cols = vocab,
+                                    .ld = vocab,
+                                    .z = z[i],
+                                    .temperature = temperature,
+                                    .stats = stats,
+                                    .type = RLK_K_FP32,
+                                    .out = y[i]};
         if (!rc && n)
             rc = c.prims->logp_merge(w->x, &m);
         if (!rc && n)

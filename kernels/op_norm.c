@@ -27,30 +27,44 @@ static int check(struct rlk_exec *x, const struct norm *n)
 static struct rlki_tensor rows(const struct norm *n, const char *name, bool output, rlk_in data)
 {
     if (n->heads)
-        return (struct rlki_tensor){name, output, n->type, data, 3, {{RLKI_TOKENS, 0}, {RLKI_SLABS, n->heads}, {RLKI_WHOLE, n->size}},
+        return (struct rlki_tensor){name, output, n->type,
+                                    data, 3,      {{RLKI_TOKENS, 0}, {RLKI_SLABS, n->heads}, {RLKI_WHOLE, n->size}},
                                     NULL, NULL};
     return (struct rlki_tensor){name, output, n->type, data, 2, {{RLKI_TOKENS, 0}, {RLKI_WHOLE, n->size}}, NULL, "tp"};
 }
 
 static struct rlki_tensor stats(const struct norm *n, bool output, const float *const *data)
 {
-    return (struct rlki_tensor){"rstd", output, RLK_K_FP32, (rlk_in)data, n->heads ? 2 : 1,
-                                {{RLKI_TOKENS, 0}, {RLKI_SLABS, n->heads}}, NULL, n->heads ? NULL : "tp"};
+    return (struct rlki_tensor){"rstd",
+                                output,
+                                RLK_K_FP32,
+                                (rlk_in)data,
+                                n->heads ? 2 : 1,
+                                {{RLKI_TOKENS, 0}, {RLKI_SLABS, n->heads}},
+                                NULL,
+                                n->heads ? NULL : "tp"};
 }
 
-static int forward(struct rlk_world *w, const struct rlk_batch *b, const struct norm *n, rlk_in x, rlk_in gamma, rlk_out y,
-                   float *const *rstd)
+static int forward(struct rlk_world *w, const struct rlk_batch *b, const struct norm *n, rlk_in x, rlk_in gamma,
+                   rlk_out y, float *const *rstd)
 {
     const struct rlki_tensor t[] = {rows(n, "x", false, x),
                                     {"gamma", false, n->type, gamma, 1, {{RLKI_WHOLE, n->size}}, NULL, "tp"},
-                                    rows(n, "y", true, (rlk_in)y), stats(n, true, (const float *const *)rstd)};
+                                    rows(n, "y", true, (rlk_in)y),
+                                    stats(n, true, (const float *const *)rstd)};
     struct rlki_call c;
     int rc = check(w->x, n);
     if (rc || (rc = rlki_begin(&c, w, b, RLK_MODULE_NORM, OP, NORM, "fwd", n->module, t, 4)))
         return rc;
     for (int i = 0; !rc && i < w->held; i++) {
-        const struct rlki_norm a = {.rows = rlki_local(&c, i) * (n->heads ? n->heads / w->lat.tp : 1), .n = n->size, .type = n->type,
-                                    .x = x[i], .gamma = gamma[i], .y = y[i], .rstd = rstd[i], .eps = n->eps};
+        const struct rlki_norm a = {.rows = rlki_local(&c, i) * (n->heads ? n->heads / w->lat.tp : 1),
+                                    .n = n->size,
+                                    .type = n->type,
+                                    .x = x[i],
+                                    .gamma = gamma[i],
+                                    .y = y[i],
+                                    .rstd = rstd[i],
+                                    .eps = n->eps};
         rc = a.rows ? c.prims->norm_fwd(w->x, &a) : 0;
     }
     return rlki_end(&c, rc, t, 4);
@@ -77,11 +91,21 @@ static int gamma_grad(struct rlki_call *c, const struct norm *n, rlk_in dy, rlk_
         for (int s = 0; !rc && s < slabs; s++) {
             float *leaf[RLK_SLABS];
             for (int l = 0; !rc && l < pairs; l++) {
-                const int64_t from = c->provider ? 0 : p->leaf_start[l], end = c->provider ? p->n : p->leaf_start[l + 1];
+                const int64_t from = c->provider ? 0 : p->leaf_start[l],
+                              end = c->provider ? p->n : p->leaf_start[l + 1];
                 if (!(leaf[l] = rlki_take(e, (size_t)n->size * sizeof(float))))
                     return RLK_K_ENOMEM;
-                const struct rlki_gamma a = {end - from, n->size, e->measuring ? NULL : p->d_leaf + from, heads, heads / slabs * s,
-                                             heads / slabs * (s + 1), n->type, x[i], dy[i], rstd[i], leaf[l]};
+                const struct rlki_gamma a = {end - from,
+                                             n->size,
+                                             e->measuring ? NULL : p->d_leaf + from,
+                                             heads,
+                                             heads / slabs * s,
+                                             heads / slabs * (s + 1),
+                                             n->type,
+                                             x[i],
+                                             dy[i],
+                                             rstd[i],
+                                             leaf[l]};
                 rc = c->prims->gamma(e, &a);
             }
             if (!rc)
@@ -104,15 +128,16 @@ static int gamma_grad(struct rlki_call *c, const struct norm *n, rlk_in dy, rlk_
     return rc ? rc : rlki_all_reduce(c, RLK_GROUP_TP, size, part, 1.0f, (rlk_out)g_gamma, RLK_K_FP32, true);
 }
 
-static int backward(struct rlk_world *w, const struct rlk_batch *b, const struct norm *n, rlk_in dy, rlk_in x, rlk_in gamma,
-                    const float *const *rstd, rlk_out dx, float *const *g_gamma)
+static int backward(struct rlk_world *w, const struct rlk_batch *b, const struct norm *n, rlk_in dy, rlk_in x,
+                    rlk_in gamma, const float *const *rstd, rlk_out dx, float *const *g_gamma)
 {
-    const struct rlki_tensor t[] = {rows(n, "dy", false, dy),
-                                    rows(n, "x", false, x),
-                                    {"gamma", false, n->type, gamma, 1, {{RLKI_WHOLE, n->size}}, NULL, "tp"},
-                                    stats(n, false, rstd),
-                                    rows(n, "dx", true, (rlk_in)dx),
-                                    {"dgamma", true, RLK_K_FP32, (rlk_in)g_gamma, 1, {{RLKI_WHOLE, n->size}}, NULL, "tp"}};
+    const struct rlki_tensor t[] = {
+        rows(n, "dy", false, dy),
+        rows(n, "x", false, x),
+        {"gamma", false, n->type, gamma, 1, {{RLKI_WHOLE, n->size}}, NULL, "tp"},
+        stats(n, false, rstd),
+        rows(n, "dx", true, (rlk_in)dx),
+        {"dgamma", true, RLK_K_FP32, (rlk_in)g_gamma, 1, {{RLKI_WHOLE, n->size}}, NULL, "tp"}};
     struct rlki_call c;
     int rc = check(w->x, n);
     if (rc || (rc = rlki_begin(&c, w, b, RLK_MODULE_NORM, OP, NORM, "bwd", n->module, t, 6)))
@@ -120,22 +145,28 @@ static int backward(struct rlk_world *w, const struct rlk_batch *b, const struct
     /* gamma first: dx may take the place of dy. */
     rc = gamma_grad(&c, n, dy, x, rstd, g_gamma);
     for (int i = 0; !rc && i < w->held; i++) {
-        const struct rlki_norm a = {.rows = rlki_local(&c, i) * (n->heads ? n->heads / w->lat.tp : 1), .n = n->size, .type = n->type,
-                                    .x = x[i], .gamma = gamma[i], .dy = dy[i], .y = dx[i],
+        const struct rlki_norm a = {.rows = rlki_local(&c, i) * (n->heads ? n->heads / w->lat.tp : 1),
+                                    .n = n->size,
+                                    .type = n->type,
+                                    .x = x[i],
+                                    .gamma = gamma[i],
+                                    .dy = dy[i],
+                                    .y = dx[i],
                                     .rstd = (float *)(uintptr_t)rstd[i]};
         rc = a.rows ? c.prims->norm_bwd(w->x, &a) : 0;
     }
     return rlki_end(&c, rc, t, 6);
 }
 
-int rlk_rmsnorm_fwd(struct rlk_world *w, const struct rlk_batch *b, const char *module, int64_t size, enum rlk_ktype type,
-                    float eps, rlk_in x, rlk_in gamma, rlk_out y, float *const *rstd)
+int rlk_rmsnorm_fwd(struct rlk_world *w, const struct rlk_batch *b, const char *module, int64_t size,
+                    enum rlk_ktype type, float eps, rlk_in x, rlk_in gamma, rlk_out y, float *const *rstd)
 {
     return forward(w, b, &(struct norm){module, 0, size, type, eps}, x, gamma, y, rstd);
 }
 
-int rlk_rmsnorm_bwd(struct rlk_world *w, const struct rlk_batch *b, const char *module, int64_t size, enum rlk_ktype type,
-                    rlk_in dy, rlk_in x, rlk_in gamma, const float *const *rstd, rlk_out dx, float *const *g_gamma)
+int rlk_rmsnorm_bwd(struct rlk_world *w, const struct rlk_batch *b, const char *module, int64_t size,
+                    enum rlk_ktype type, rlk_in dy, rlk_in x, rlk_in gamma, const float *const *rstd, rlk_out dx,
+                    float *const *g_gamma)
 {
     return backward(w, b, &(struct norm){module, 0, size, type, 0.0f}, dy, x, gamma, rstd, dx, g_gamma);
 }

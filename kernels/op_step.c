@@ -1,4 +1,5 @@
-/* op_step.c - what closes a step: loss sums, gradient norm, AdamW; and sampling. docs/contracts.md, sections 6 and 8. */
+/* op_step.c - what closes a step: loss sums, gradient norm, AdamW; and sampling. docs/contracts.md, sections 6 and 8.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,8 @@
 /* ((0+1)+(2+3))+((4+5)+(6+7)) of v[0], v[step], ... */
 static double tree8(const double *v, int64_t step)
 {
-    return ((v[0] + v[step]) + (v[2 * step] + v[3 * step])) + ((v[4 * step] + v[5 * step]) + (v[6 * step] + v[7 * step]));
+    return ((v[0] + v[step]) + (v[2 * step] + v[3 * step])) +
+           ((v[4 * step] + v[5 * step]) + (v[6 * step] + v[7 * step]));
 }
 
 static double fold(const double *v, int64_t step, int count)
@@ -29,7 +31,7 @@ int rlk_loss_sum(struct rlk_world *w, const struct rlk_batch *b, const char *mod
     const struct rlki_tensor t[] = {{"x", false, RLK_K_FP32, (rlk_in)x, 1, {{RLKI_TOKENS, 0}}, NULL, "tp"}};
     struct rlki_call c;
     void *mine[RANKS], *all[RANKS];
-    size_t bytes[RANKS];
+    size_t bytes[RANKS][RLK_SLABS];
     double host[RLK_SLABS * 2] = {0};
     int rc = rlki_begin(&c, w, b, RLK_MODULE_LOSS, "rlk.loss_sum", "rlk.loss_sum/portable/1", "fwd", module, t, 1);
     if (rc)
@@ -37,21 +39,22 @@ int rlk_loss_sum(struct rlk_world *w, const struct rlk_batch *b, const char *mod
     const int leaves = rlki_leaves(&c, w->lat.cp);
     for (int i = 0; !rc && i < w->held; i++) {
         const struct rlki_part *p = &b->part[rlki_cp(&c, i)];
-        bytes[i] = (size_t)leaves * 2 * sizeof(double);
-        mine[i] = rlki_take(w->x, bytes[i]);
-        all[i] = rlki_take(w->x, bytes[i] * (size_t)w->lat.cp);
+        for (int j = 0; j < RLK_SLABS; j++)
+            bytes[i][j] = (size_t)leaves * 2 * sizeof(double);
+        mine[i] = rlki_take(w->x, bytes[i][0]);
+        all[i] = rlki_take(w->x, bytes[i][0] * (size_t)w->lat.cp);
         rc = mine[i] && all[i] ? 0 : RLK_K_ENOMEM;
         for (int l = 0; !rc && l < leaves; l++) {
             const int64_t from = c.provider ? 0 : p->leaf_start[l], end = c.provider ? p->n : p->leaf_start[l + 1];
-            const struct rlki_sum s = {end - from, w->x->measuring ? NULL : p->d_leaf + from, x[i], mask ? mask[i] : NULL,
-                                       (double *)mine[i] + 2 * l};
+            const struct rlki_sum s = {end - from, w->x->measuring ? NULL : p->d_leaf + from, x[i],
+                                       mask ? mask[i] : NULL, (double *)mine[i] + 2 * l};
             rc = c.prims->sum(w->x, &s);
         }
     }
     if (!rc)
-        rc = rlki_all_gather(&c, RLK_GROUP_CP, bytes, (rlk_in)mine, all);
+        rc = rlki_all_gather(&c, RLK_GROUP_CP, (const size_t(*)[RLK_SLABS])bytes, (rlk_in)mine, all);
     if (!rc)
-        rc = c.prims->download(w->x, host, all[0], bytes[0] * (size_t)w->lat.cp);
+        rc = c.prims->download(w->x, host, all[0], bytes[0][0] * (size_t)w->lat.cp);
     if (!rc && !w->x->measuring) {
         sum[0] += fold(host, 2, leaves * w->lat.cp);
         sum[1] += fold(host + 1, 2, leaves * w->lat.cp);
@@ -85,8 +88,9 @@ static int check_param(struct rlk_exec *x, const struct rlk_param *p)
     if (p->rows <= 0 || p->cols <= 0)
         return rlk_kfail(&x->detail, RLK_K_EINVAL, "rlk.gradnorm: %s is empty", p->name ? p->name : "?");
     if ((p->cut == RLK_CUT_OUT && g.row_slabs == 1) || (p->cut == RLK_CUT_IN && g.col_slabs == 1))
-        return rlk_kfail(&x->detail, RLK_K_EUNSUPPORTED, "rlk.gradnorm: %s [%lld][%lld] is cut along a size 8 does not divide",
-                         p->name ? p->name : "?", (long long)p->rows, (long long)p->cols);
+        return rlk_kfail(&x->detail, RLK_K_EUNSUPPORTED,
+                         "rlk.gradnorm: %s [%lld][%lld] is cut along a size 8 does not divide", p->name ? p->name : "?",
+                         (long long)p->rows, (long long)p->cols);
     return 0;
 }
 
@@ -147,7 +151,7 @@ int rlk_gradnorm(struct rlk_world *w, const char *module, int params, const stru
 {
     struct rlki_call c;
     void *mine[RANKS], *all[RANKS];
-    size_t bytes[RANKS];
+    size_t bytes[RANKS][RLK_SLABS];
     int64_t total = 0;
     double *host = NULL, sum = 0.0;
     int rc = 0;
@@ -156,12 +160,14 @@ int rlk_gradnorm(struct rlk_world *w, const char *module, int params, const stru
             return rc;
         total += cells(&param[p], w->lat.tp);
     }
-    if ((rc = rlki_begin(&c, w, NULL, RLK_MODULE_GRADNORM, "rlk.gradnorm", "rlk.gradnorm/portable/1", "opt", module, NULL, 0)))
+    if ((rc = rlki_begin(&c, w, NULL, RLK_MODULE_GRADNORM, "rlk.gradnorm", "rlk.gradnorm/portable/1", "opt", module,
+                         NULL, 0)))
         return rc;
     for (int i = 0; !rc && i < w->held; i++) {
-        bytes[i] = (size_t)total * sizeof(double);
-        mine[i] = rlki_take(w->x, bytes[i]);
-        all[i] = rlki_take(w->x, bytes[i] * (size_t)w->lat.tp);
+        for (int j = 0; j < RLK_SLABS; j++)
+            bytes[i][j] = (size_t)total * sizeof(double);
+        mine[i] = rlki_take(w->x, bytes[i][0]);
+        all[i] = rlki_take(w->x, bytes[i][0] * (size_t)w->lat.tp);
         rc = mine[i] && all[i] ? 0 : RLK_K_ENOMEM;
         double *at = mine[i];
         for (int p = 0; !rc && p < params; p++) {
@@ -170,11 +176,12 @@ int rlk_gradnorm(struct rlk_world *w, const char *module, int params, const stru
         }
     }
     if (!rc)
-        rc = rlki_all_gather(&c, RLK_GROUP_TP, bytes, (rlk_in)mine, all);
+        rc = rlki_all_gather(&c, RLK_GROUP_TP, (const size_t(*)[RLK_SLABS])bytes, (rlk_in)mine, all);
     if (!rc && !w->x->measuring) {
-        host = malloc(bytes[0] * (size_t)w->lat.tp + 1);
-        rc = host ? c.prims->download(w->x, host, all[0], bytes[0] * (size_t)w->lat.tp)
-                  : rlk_kfail(&w->x->detail, RLK_K_ENOMEM, "rlk.gradnorm: out of memory for %lld cells", (long long)total);
+        host = malloc(bytes[0][0] * (size_t)w->lat.tp + 1);
+        rc = host ? c.prims->download(w->x, host, all[0], bytes[0][0] * (size_t)w->lat.tp)
+                  : rlk_kfail(&w->x->detail, RLK_K_ENOMEM, "rlk.gradnorm: out of memory for %lld cells",
+                              (long long)total);
         const double *at = host;
         for (int p = 0; !rc && p < params; p++) {
             sum += param_sum(&c, &param[p], at, total);
@@ -212,15 +219,27 @@ int rlk_adamw(struct rlk_world *w, const struct rlk_adamw *o, const int64_t *n, 
     if (!rc && (o->step < 1 || !(o->beta1 >= 0.0f && o->beta1 < 1.0f) || !(o->beta2 >= 0.0f && o->beta2 < 1.0f)))
         rc = rlk_kfail(&w->x->detail, RLK_K_EINVAL, "rlk.adamw: step %lld, beta %g %g; use step >= 1 and 0 <= beta < 1",
                        (long long)o->step, (double)o->beta1, (double)o->beta2);
-    if (rc || (rc = rlki_begin(&c, w, NULL, RLK_MODULE_OPTIMIZER, "rlk.adamw", "rlk.adamw/portable/1", "opt", o->module, NULL, 0)))
+    if (rc || (rc = rlki_begin(&c, w, NULL, RLK_MODULE_OPTIMIZER, "rlk.adamw", "rlk.adamw/portable/1", "opt", o->module,
+                               NULL, 0)))
         return rc;
     for (int i = 0; !rc && i < w->held; i++) {
-        const struct rlki_adamw a = {
-            .n = n[i], .p = master[i], .m = m[i], .v = v[i], .g = grad[i], .w = weight ? weight[i] : NULL, .w_type = o->type,
-            .coef = o->coefficient, .beta1 = o->beta1, .beta2 = o->beta2, .one_beta1 = 1.0f - o->beta1,
-            .one_beta2 = 1.0f - o->beta2, .c1 = (float)(1.0 / (1.0 - power((double)o->beta1, o->step))),
-            .c2 = (float)(1.0 / (1.0 - power((double)o->beta2, o->step))), .eps = o->eps, .lr = o->lr,
-            .decay = (float)((double)o->lr * (double)o->weight_decay)};
+        const struct rlki_adamw a = {.n = n[i],
+                                     .p = master[i],
+                                     .m = m[i],
+                                     .v = v[i],
+                                     .g = grad[i],
+                                     .w = weight ? weight[i] : NULL,
+                                     .w_type = o->type,
+                                     .coef = o->coefficient,
+                                     .beta1 = o->beta1,
+                                     .beta2 = o->beta2,
+                                     .one_beta1 = 1.0f - o->beta1,
+                                     .one_beta2 = 1.0f - o->beta2,
+                                     .c1 = (float)(1.0 / (1.0 - power((double)o->beta1, o->step))),
+                                     .c2 = (float)(1.0 / (1.0 - power((double)o->beta2, o->step))),
+                                     .eps = o->eps,
+                                     .lr = o->lr,
+                                     .decay = (float)((double)o->lr * (double)o->weight_decay)};
         rc = a.n ? c.prims->adamw(w->x, &a) : 0;
     }
     return rlki_end(&c, rc, NULL, 0);
@@ -252,8 +271,8 @@ int rlk_sample(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_
         void *scratch = rlki_take(x, rlki_sample_scratch(p->n, s->vocab));
         for (int64_t r = 0; !x->measuring && r < p->n; r++)
             host[r] = s->samples[p->map[r]];
-        const struct rlki_sample a = {p->n, s->vocab, s->vocab, z[i], s->temperature, s->top_p, s->seed, s->step, id, p->d_pos,
-                                      token[i], scratch};
+        const struct rlki_sample a = {p->n,    s->vocab, s->vocab, z[i],     s->temperature, s->top_p,
+                                      s->seed, s->step,  id,       p->d_pos, token[i],       scratch};
         rc = id && scratch ? c.prims->upload(x, id, host, bytes) : RLK_K_ENOMEM;
         if (!rc && p->n)
             rc = c.prims->sample(x, &a);

@@ -1,5 +1,5 @@
-/* provider_cpu.c - what a user's library does today: plain loops, libm, sums whose order follows the threads and the ranks.
- * Nothing here is promised; it exists to be run and audited. Sums over ranks fold in rank order. */
+/* provider_cpu.c - what a user's library does today: plain loops, libm, sums whose order follows the threads and the
+ * ranks. Nothing here is promised; it exists to be run and audited. Sums over ranks fold in rank order. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +117,8 @@ static int norm_bwd(struct rlk_exec *x, const struct rlki_norm *a)
         c *= s * s * s / (float)a->n;
         for (int64_t i = 0; i < a->n; i++)
             put(a->type, a->y, r * a->n + i,
-                get(a->type, a->gamma, i) * get(a->type, a->dy, r * a->n + i) * s - get(a->type, a->x, r * a->n + i) * c);
+                get(a->type, a->gamma, i) * get(a->type, a->dy, r * a->n + i) * s -
+                    get(a->type, a->x, r * a->n + i) * c);
     }
     return 0;
 }
@@ -145,7 +146,8 @@ static int rope(struct rlk_exec *x, const struct rlki_rope *a)
         for (int h = 0; h < a->heads; h++)
             for (int i = 0; i < half; i++) {
                 const int64_t at = (r * a->heads + h) * a->d + i;
-                const float c = a->table[(int64_t)a->pos[r] * a->d + i], s0 = a->table[(int64_t)a->pos[r] * a->d + half + i];
+                const float c = a->table[(int64_t)a->pos[r] * a->d + i],
+                            s0 = a->table[(int64_t)a->pos[r] * a->d + half + i];
                 const float s = a->inverse ? -s0 : s0, u = get(a->type, a->x, at), v = get(a->type, a->x, at + half);
                 put(a->type, a->y, at, u * c - v * s);
                 put(a->type, a->y, at + half, v * c + u * s);
@@ -210,7 +212,9 @@ static void attn_fwd_row(void *arg, int64_t task, unsigned thread)
     for (int i = 0; p && i < a->d; i++) {
         float o = 0.0f;
         for (int j = 0; j < keys; j++)
-            o += p[j] / l * get(a->type, a->v, ((int64_t)(a->base[row] + j) * a->kv_heads + h * a->kv_heads / a->heads) * a->d + i);
+            o +=
+                p[j] / l *
+                get(a->type, a->v, ((int64_t)(a->base[row] + j) * a->kv_heads + h * a->kv_heads / a->heads) * a->d + i);
         put(a->type, a->o, (row * a->heads + h) * a->d + i, o);
     }
     if (a->lse)
@@ -311,8 +315,8 @@ static int logp_merge(struct rlk_exec *x, const struct rlki_logp_merge *a)
         a->stats[3 * r + 1] = z;
         a->stats[3 * r + 2] = logf(z);
         if (a->logp)
-            a->logp[r] = a->target[r] < 0 ? 0.0f
-                                          : a->in[(3 * (a->target[r] / a->width) + 2) * a->rows + r] - (m + logf(z));
+            a->logp[r] =
+                a->target[r] < 0 ? 0.0f : a->in[(3 * (a->target[r] / a->width) + 2) * a->rows + r] - (m + logf(z));
     }
     return 0;
 }
@@ -334,7 +338,8 @@ static int log_softmax(struct rlk_exec *x, const struct rlki_logp *a)
     (void)x;
     for (int64_t r = 0; r < a->rows; r++)
         for (int64_t v = 0; v < a->cols; v++)
-            ((float *)a->out)[r * a->ld + v] = a->z[r * a->ld + v] / a->temperature - (a->stats[3 * r] + a->stats[3 * r + 2]);
+            ((float *)a->out)[r * a->ld + v] =
+                a->z[r * a->ld + v] / a->temperature - (a->stats[3 * r] + a->stats[3 * r + 2]);
     return 0;
 }
 
@@ -430,10 +435,34 @@ static int sample(struct rlk_exec *x, const struct rlki_sample *a)
     return 0;
 }
 
-const struct rlki_prims rlki_prims_provider = {
-    .isa = "provider", .alloc = rlki_cpu_alloc, .free = rlki_cpu_free, .upload = rlki_cpu_copy, .download = rlki_cpu_copy,
-    .copy = rlki_cpu_copy, .zero = rlki_cpu_zero, .sync = rlki_cpu_sync, .rows = rlki_cpu_rows, .gemm = gemm, .reduce = reduce,
-    .norm_fwd = norm_fwd, .norm_bwd = norm_bwd, .gamma = gamma_leaf, .rope = rope, .glu_fwd = glu_fwd, .glu_bwd = glu_bwd,
-    .add = add, .attn_fwd = attn_fwd, .attn_dq = attn_dq, .attn_dkv = attn_dkv, .logp_stats = logp_stats,
-    .logp_merge = logp_merge, .logp_dz = logp_dz, .log_softmax = log_softmax, .embed = embed, .embed_bwd = embed_bwd,
-    .adamw = adamw, .sumsq = sumsq, .sum = sum_leaf, .sample = sample};
+const struct rlki_prims rlki_prims_provider = {.isa = "provider",
+                                               .alloc = rlki_cpu_alloc,
+                                               .free = rlki_cpu_free,
+                                               .upload = rlki_cpu_copy,
+                                               .download = rlki_cpu_copy,
+                                               .copy = rlki_cpu_copy,
+                                               .zero = rlki_cpu_zero,
+                                               .sync = rlki_cpu_sync,
+                                               .rows = rlki_cpu_rows,
+                                               .gemm = gemm,
+                                               .reduce = reduce,
+                                               .norm_fwd = norm_fwd,
+                                               .norm_bwd = norm_bwd,
+                                               .gamma = gamma_leaf,
+                                               .rope = rope,
+                                               .glu_fwd = glu_fwd,
+                                               .glu_bwd = glu_bwd,
+                                               .add = add,
+                                               .attn_fwd = attn_fwd,
+                                               .attn_dq = attn_dq,
+                                               .attn_dkv = attn_dkv,
+                                               .logp_stats = logp_stats,
+                                               .logp_merge = logp_merge,
+                                               .logp_dz = logp_dz,
+                                               .log_softmax = log_softmax,
+                                               .embed = embed,
+                                               .embed_bwd = embed_bwd,
+                                               .adamw = adamw,
+                                               .sumsq = sumsq,
+                                               .sum = sum_leaf,
+                                               .sample = sample};

@@ -72,10 +72,12 @@ static void fill_leaf_seqs(const struct rlk_batch *b, int p, const struct scratc
 {
     int64_t start = 0;
     for (int32_t s = 0; s < b->sequences; s++) {
-        const struct rlk_span lo = rlk_chunk_span(b->length[s], p), hi = rlk_chunk_span(b->length[s], RLK_CHUNKS - 1 - p);
+        const struct rlk_span lo = rlk_chunk_span(b->length[s], p),
+                              hi = rlk_chunk_span(b->length[s], RLK_CHUNKS - 1 - p);
         const int32_t l0 = lo.extent ? inverse_at(b, t, start + (int64_t)lo.start) : 0;
         const int32_t h0 = hi.extent ? inverse_at(b, t, start + (int64_t)hi.start) : 0;
-        out[s] = (struct rlki_leaf_seq){(int32_t)start, b->length[s], l0, l0 + (int32_t)lo.extent, h0, h0 + (int32_t)hi.extent};
+        out[s] = (struct rlki_leaf_seq){(int32_t)start,          b->length[s], l0,
+                                        l0 + (int32_t)lo.extent, h0,           h0 + (int32_t)hi.extent};
         start += b->length[s];
     }
 }
@@ -111,8 +113,12 @@ static int make_part(struct rlk_exec *x, struct rlk_batch *b, int cp)
     struct rlki_part *part = &b->part[cp];
     const size_t most = (size_t)b->tokens + 1, seqs = (size_t)b->sequences + 1;
     const int pairs = RLK_SLABS / b->lat.cp;
-    struct scratch t = {malloc(most * 4), malloc(most * 4), malloc(most * 4), malloc(most * 4),
-                        malloc(most * sizeof *t.tile), malloc(seqs * (size_t)pairs * sizeof *t.seq)};
+    struct scratch t = {malloc(most * 4),
+                        malloc(most * 4),
+                        malloc(most * 4),
+                        malloc(most * 4),
+                        malloc(most * sizeof *t.tile),
+                        malloc(seqs * (size_t)pairs * sizeof *t.seq)};
     int rc = RLK_K_ENOMEM;
     part->map = malloc(most * 4);
     part->spans = malloc(2 * seqs * sizeof *part->spans);

@@ -48,8 +48,9 @@ void *rlki_take(struct rlk_exec *x, size_t bytes)
         return NULL;
     }
     if (!x->measuring && end > x->workspace_bytes) {
-        rlk_kfail(&x->detail, RLK_K_ENOMEM, "workspace of %zu bytes: %zu are needed here; size it with rlk_exec_measure",
-                  x->workspace_bytes, end);
+        rlk_kfail(&x->detail, RLK_K_ENOMEM,
+                  "workspace of %zu bytes: %zu are needed here; size it with rlk_exec_measure", x->workspace_bytes,
+                  end);
         return NULL;
     }
     x->used = end;

@@ -1,7 +1,7 @@
 /* rlk_exec.h - where operators run: device, stream, threads, workspace, listener, policy. All of it is the caller's.
  *
- * An exec is used by one thread at a time. Operators enqueue on the stream (CUDA) or return when done (CPU); none of them
- * allocates device memory or synchronises, except where its comment says so.
+ * An exec is used by one thread at a time. Operators enqueue on the stream (CUDA) or return when done (CPU); none of
+ * them allocates device memory or synchronises, except where its comment says so.
  */
 #ifndef KERNELS_RLK_EXEC_H
 #define KERNELS_RLK_EXEC_H
@@ -22,9 +22,9 @@ struct rlki_prims;
 
 struct rlk_exec {
     enum rlk_device device;
-    void *stream;                      /* cudaStream_t on CUDA, NULL = the default stream; NULL on the CPU */
-    struct rlk_pool *pool;             /* CPU threads, NULL = the calling thread */
-    void *workspace;                   /* memory of the device, 256-byte aligned; see rlk_exec_measure */
+    void *stream;          /* cudaStream_t on CUDA, NULL = the default stream; NULL on the CPU */
+    struct rlk_pool *pool; /* CPU threads, NULL = the calling thread */
+    void *workspace;       /* memory of the device, 256-byte aligned; see rlk_exec_measure */
     size_t workspace_bytes;
     const struct rlk_observe *observe; /* NULL = nobody listens */
     struct rlk_policy *policy;         /* NULL = strict: every operator by its contract */

@@ -17,11 +17,11 @@ extern "C" {
 /* 0 = ok, negative = error. The sentence for the caller is in struct rlk_kdetail. */
 enum rlk_kcode {
     RLK_K_OK = 0,
-    RLK_K_ENOMEM = -1,       /* the workspace or the heap is too small; the detail names the bytes */
-    RLK_K_EINVAL = -2,       /* an argument is outside what the function accepts; the detail names it and its limits */
-    RLK_K_ESTATE = -10,      /* the call does not fit the state of the object */
+    RLK_K_ENOMEM = -1,        /* the workspace or the heap is too small; the detail names the bytes */
+    RLK_K_EINVAL = -2,        /* an argument is outside what the function accepts; the detail names it and its limits */
+    RLK_K_ESTATE = -10,       /* the call does not fit the state of the object */
     RLK_K_EUNSUPPORTED = -15, /* refused: the detail says what to change */
-    RLK_K_EINTERNAL = -17    /* the device reported a fault; the detail has its words */
+    RLK_K_EINTERNAL = -17     /* the device reported a fault; the detail has its words */
 };
 
 /* The particulars of the last error. Caller-owned, NULL wherever one is taken. */
@@ -35,8 +35,8 @@ int rlk_kfail(struct rlk_kdetail *detail, int code, const char *format, ...) __a
 enum rlk_ktype { RLK_K_NONE = 0, RLK_K_INT32 = 7, RLK_K_INT64 = 9, RLK_K_BF16 = 13, RLK_K_FP32 = 14, RLK_K_FP64 = 15 };
 size_t rlk_ktype_bytes(enum rlk_ktype type); /* 0 for a value that is none */
 
-/* Precision of the nodes of a reduction tree (docs/contracts.md, section 3). FP32 is the contract; BF16 rounds every leaf
- * and every node to bf16 and exists to reproduce the trees of others. */
+/* Precision of the nodes of a reduction tree (docs/contracts.md, section 3). FP32 is the contract; BF16 rounds every
+ * leaf and every node to bf16 and exists to reproduce the trees of others. */
 enum rlk_node { RLK_NODE_FP32 = 0, RLK_NODE_BF16 = 1 };
 
 struct rlk_span {

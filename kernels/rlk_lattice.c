@@ -21,13 +21,15 @@ int rlk_lattice_check(const struct rlk_dims *d, struct rlk_kdetail *detail)
         return rlk_kfail(detail, RLK_K_EUNSUPPORTED,
                          "kv_heads %d: a slab is a whole group of key/value heads, use a multiple of 8", d->kv_heads);
     if (d->heads <= 0 || d->heads % d->kv_heads)
-        return rlk_kfail(detail, RLK_K_EUNSUPPORTED, "heads %d: use a multiple of kv_heads (%d)", d->heads, d->kv_heads);
+        return rlk_kfail(detail, RLK_K_EUNSUPPORTED, "heads %d: use a multiple of kv_heads (%d)", d->heads,
+                         d->kv_heads);
     if (d->head_dim != 64 && d->head_dim != 128)
         return rlk_kfail(detail, RLK_K_EUNSUPPORTED, "head_dim %d: use 64 or 128", d->head_dim);
     if (d->hidden <= 0 || d->hidden % RLK_SLABS)
         return rlk_kfail(detail, RLK_K_EUNSUPPORTED, "hidden %lld: use a multiple of 8", (long long)d->hidden);
     if (d->intermediate <= 0 || d->intermediate % RLK_SLABS)
-        return rlk_kfail(detail, RLK_K_EUNSUPPORTED, "intermediate %lld: use a multiple of 8", (long long)d->intermediate);
+        return rlk_kfail(detail, RLK_K_EUNSUPPORTED, "intermediate %lld: use a multiple of 8",
+                         (long long)d->intermediate);
     if (d->vocab <= 0 || d->vocab > INT32_MAX - 1024)
         return rlk_kfail(detail, RLK_K_EUNSUPPORTED, "vocab %lld: use 1 to 2^31-1025", (long long)d->vocab);
     return 0;

@@ -1,9 +1,9 @@
 /* rlk_lattice.h - the lattice of 8 feature slabs x 16 sequence chunks, and where a rank's parts lie in it
  * (docs/contracts.md, section 3). Pure arithmetic; nothing here allocates or fails silently.
  *
- * Rank of (tp, cp) = tp + TP * cp. TP rank t owns slabs [8t/TP, 8(t+1)/TP) of every divided feature dimension. A sequence
- * of length len has 16 chunks of w = 16*ceil(len/256) tokens (the last ones cut or empty); pair p = chunks p and 15-p;
- * CP rank c owns pairs [8c/CP, 8(c+1)/CP). A rank's tokens are kept in (sequence, position) order.
+ * Rank of (tp, cp) = tp + TP * cp. TP rank t owns slabs [8t/TP, 8(t+1)/TP) of every divided feature dimension. A
+ * sequence of length len has 16 chunks of w = 16*ceil(len/256) tokens (the last ones cut or empty); pair p = chunks p
+ * and 15-p; CP rank c owns pairs [8c/CP, 8(c+1)/CP). A rank's tokens are kept in (sequence, position) order.
  */
 #ifndef KERNELS_RLK_LATTICE_H
 #define KERNELS_RLK_LATTICE_H

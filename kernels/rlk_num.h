@@ -21,19 +21,55 @@
 #endif
 
 #if defined(__CUDA_ARCH__)
-RLKN_FN float rlkn_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-RLKN_FN float rlkn_add(float a, float b) { return __fadd_rn(a, b); }
-RLKN_FN float rlkn_mul(float a, float b) { return __fmul_rn(a, b); }
-RLKN_FN float rlkn_div(float a, float b) { return __fdiv_rn(a, b); }
-RLKN_FN float rlkn_sqrt(float a) { return __fsqrt_rn(a); }
-RLKN_FN uint32_t rlkn_bits(float a) { return __float_as_uint(a); }
-RLKN_FN float rlkn_float(uint32_t u) { return __uint_as_float(u); }
+RLKN_FN float rlkn_fma(float a, float b, float c)
+{
+    return __fmaf_rn(a, b, c);
+}
+RLKN_FN float rlkn_add(float a, float b)
+{
+    return __fadd_rn(a, b);
+}
+RLKN_FN float rlkn_mul(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+RLKN_FN float rlkn_div(float a, float b)
+{
+    return __fdiv_rn(a, b);
+}
+RLKN_FN float rlkn_sqrt(float a)
+{
+    return __fsqrt_rn(a);
+}
+RLKN_FN uint32_t rlkn_bits(float a)
+{
+    return __float_as_uint(a);
+}
+RLKN_FN float rlkn_float(uint32_t u)
+{
+    return __uint_as_float(u);
+}
 #else
-RLKN_FN float rlkn_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-RLKN_FN float rlkn_add(float a, float b) { return a + b; }
-RLKN_FN float rlkn_mul(float a, float b) { return a * b; }
-RLKN_FN float rlkn_div(float a, float b) { return a / b; }
-RLKN_FN float rlkn_sqrt(float a) { return __builtin_sqrtf(a); }
+RLKN_FN float rlkn_fma(float a, float b, float c)
+{
+    return __builtin_fmaf(a, b, c);
+}
+RLKN_FN float rlkn_add(float a, float b)
+{
+    return a + b;
+}
+RLKN_FN float rlkn_mul(float a, float b)
+{
+    return a * b;
+}
+RLKN_FN float rlkn_div(float a, float b)
+{
+    return a / b;
+}
+RLKN_FN float rlkn_sqrt(float a)
+{
+    return __builtin_sqrtf(a);
+}
 RLKN_FN uint32_t rlkn_bits(float a)
 {
     uint32_t u;
@@ -52,20 +88,32 @@ RLKN_FN float rlkn_float(uint32_t u)
 #define RLKN_NAN (rlkn_float(0x7fc00000u))
 
 /* The canonical NaN for any NaN, every other value unchanged. */
-RLKN_FN float rlkn_canon(float a) { return a == a ? a : RLKN_NAN; }
+RLKN_FN float rlkn_canon(float a)
+{
+    return a == a ? a : RLKN_NAN;
+}
 
 /* bf16: exact upwards; downwards to nearest even, overflow to infinity, any NaN to 0x7fc0. */
-RLKN_FN float rlkn_from_bf16(uint16_t h) { return rlkn_float((uint32_t)h << 16); }
+RLKN_FN float rlkn_from_bf16(uint16_t h)
+{
+    return rlkn_float((uint32_t)h << 16);
+}
 RLKN_FN uint16_t rlkn_to_bf16(float a)
 {
     const uint32_t u = rlkn_bits(a);
     const uint32_t r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     return (uint16_t)(a == a ? r : 0x7fc0u);
 }
-RLKN_FN float rlkn_round_bf16(float a) { return rlkn_from_bf16(rlkn_to_bf16(a)); }
+RLKN_FN float rlkn_round_bf16(float a)
+{
+    return rlkn_from_bf16(rlkn_to_bf16(a));
+}
 
 /* The larger value; NaN if either is one. Which zero comes back is left open: callers add +0 or do not look. */
-RLKN_FN float rlkn_max(float a, float b) { return (a > b) | (a != a) ? a : b; }
+RLKN_FN float rlkn_max(float a, float b)
+{
+    return (a > b) | (a != a) ? a : b;
+}
 
 /* e^x. n = the integer nearest to x*log2(e), r = x - n*ln2 in two fused steps, degree 7, then 2^n in two exact-or-last
  * multiplications, so that subnormal results are rounded once. Overflow gives +inf, underflow +0. */
@@ -125,8 +173,14 @@ RLKN_FN float rlkn_log(float x)
 }
 
 /* 1/sqrt(x) and 1/(1+e^-x): two and three IEEE operations around them. */
-RLKN_FN float rlkn_rsqrt(float x) { return rlkn_div(1.0f, rlkn_sqrt(x)); }
-RLKN_FN float rlkn_sigmoid(float x) { return rlkn_div(1.0f, rlkn_add(1.0f, rlkn_exp(-x))); }
+RLKN_FN float rlkn_rsqrt(float x)
+{
+    return rlkn_div(1.0f, rlkn_sqrt(x));
+}
+RLKN_FN float rlkn_sigmoid(float x)
+{
+    return rlkn_div(1.0f, rlkn_add(1.0f, rlkn_exp(-x)));
+}
 
 /* Philox4x32-10: counter c[4], key k[2] -> c[4]. */
 RLKN_FN void rlkn_philox(uint32_t c[4], uint32_t k0, uint32_t k1)

@@ -1,9 +1,9 @@
 /* rlk_observe.h - one table of function pointers through which operators announce what they read and write.
  *
- * NULL by default: then an operator pays one comparison a call. A listener fills the table; it is called on the thread that
- * called the operator, between the operator's own launches, and must not change what it is shown. Pointers are device
- * pointers on a GPU, valid in stream order on the exec's stream: an input may be read by work that the listener enqueues
- * in tensor(); outputs are announced after the work that writes them is enqueued.
+ * NULL by default: then an operator pays one comparison a call. A listener fills the table; it is called on the thread
+ * that called the operator, between the operator's own launches, and must not change what it is shown. Pointers are
+ * device pointers on a GPU, valid in stream order on the exec's stream: an input may be read by work that the listener
+ * enqueues in tensor(); outputs are announced after the work that writes them is enqueued.
  *
  * Order of calls for one rank of one operator call: begin, tensor for each input, tensor for each output, end. With
  * virtual ranks the ranks follow one another, a rank's inputs in begin's turn and outputs in a second turn.
@@ -25,17 +25,17 @@ struct rlk_op_event {
     const char *module;   /* the caller's module path */
     const char *contract; /* "rlk.gemm.row/portable/1", or "provider" */
     enum rlk_impl impl;
-    int rank, tp, cp;     /* rank = tp + TP*cp */
-    uint64_t call;        /* counts operator calls of this exec; the ranks of one call share it */
+    int rank, tp, cp; /* rank = tp + TP*cp */
+    uint64_t call;    /* counts operator calls of this exec; the ranks of one call share it */
 };
 
 struct rlk_observed {
-    const char *name;     /* the operator's name of the tensor: "x", "w", "y", ... */
+    const char *name; /* the operator's name of the tensor: "x", "w", "y", ... */
     bool output;
-    uint32_t index;       /* n-th input or output */
+    uint32_t index; /* n-th input or output */
     enum rlk_ktype type;
-    const void *data;     /* local tensor, row-major and dense; NULL when the extent is 0 */
-    uint64_t elements;    /* local */
+    const void *data;  /* local tensor, row-major and dense; NULL when the extent is 0 */
+    uint64_t elements; /* local */
     struct rlk_placement at;
     bool on_device;
 };

@@ -67,8 +67,8 @@ static int find(const char *const *list, unsigned n, const char *text, size_t le
 }
 
 /* Splits "MODULE=VALUE"; *first..*last are the modules meant. */
-static int parse(const char *text, const char *const *values, unsigned n, unsigned *first, unsigned *last, unsigned *value,
-                 struct rlk_kdetail *detail)
+static int parse(const char *text, const char *const *values, unsigned n, unsigned *first, unsigned *last,
+                 unsigned *value, struct rlk_kdetail *detail)
 {
     const char *eq = strchr(text, '=');
     *first = 0;
@@ -76,8 +76,10 @@ static int parse(const char *text, const char *const *values, unsigned n, unsign
     if (eq) {
         const int m = find(MODULE, RLK_MODULE_COUNT, text, (size_t)(eq - text));
         if (m < 0)
-            return rlk_kfail(detail, RLK_K_EINVAL, "\"%.64s\": no such module; use linear, ffn, attention, logp, norm, rope, "
-                             "embedding, elementwise, optimizer, gradnorm, loss or sampling", text);
+            return rlk_kfail(detail, RLK_K_EINVAL,
+                             "\"%.64s\": no such module; use linear, ffn, attention, logp, norm, rope, "
+                             "embedding, elementwise, optimizer, gradnorm, loss or sampling",
+                             text);
         *first = (unsigned)m;
         *last = *first + 1;
         text = eq + 1;
@@ -128,7 +130,8 @@ int rlk_policy_ablate(struct rlk_policy *p, const char *text, struct rlk_kdetail
     }
     if (strncmp(text, "boundary:", 9) == 0 && text[9]) {
         if (p->boundaries == MAX_ABLATIONS || strlen(text + 9) >= sizeof p->boundary[0])
-            return rlk_kfail(detail, RLK_K_EINVAL, "ablation \"%.64s\": at most %d of at most 127 bytes", text, MAX_ABLATIONS);
+            return rlk_kfail(detail, RLK_K_EINVAL, "ablation \"%.64s\": at most %d of at most 127 bytes", text,
+                             MAX_ABLATIONS);
         strcpy(p->boundary[p->boundaries++], text + 9);
         return 0;
     }

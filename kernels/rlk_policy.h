@@ -23,18 +23,18 @@ enum rlk_mode { RLK_MODE_STRICT = 0, RLK_MODE_AUDIT = 1, RLK_MODE_AUTO = 2, RLK_
 enum rlk_side { RLK_SIDE_TRAINING = 0, RLK_SIDE_ROLLOUT = 1 };
 
 /* Modules that a mode, a case or an ablation can name. X(enumerator, name) */
-#define RLK_MODULES(X)                                                                                                  \
-    X(RLK_MODULE_LINEAR, "linear")                                                                                      \
-    X(RLK_MODULE_FFN, "ffn")                                                                                            \
-    X(RLK_MODULE_ATTENTION, "attention")                                                                                \
-    X(RLK_MODULE_LOGP, "logp")                                                                                          \
-    X(RLK_MODULE_NORM, "norm")                                                                                          \
-    X(RLK_MODULE_ROPE, "rope")                                                                                          \
-    X(RLK_MODULE_EMBEDDING, "embedding")                                                                                \
-    X(RLK_MODULE_ELEMENTWISE, "elementwise")                                                                            \
-    X(RLK_MODULE_OPTIMIZER, "optimizer")                                                                                \
-    X(RLK_MODULE_GRADNORM, "gradnorm")                                                                                  \
-    X(RLK_MODULE_LOSS, "loss")                                                                                          \
+#define RLK_MODULES(X)                                                                                                 \
+    X(RLK_MODULE_LINEAR, "linear")                                                                                     \
+    X(RLK_MODULE_FFN, "ffn")                                                                                           \
+    X(RLK_MODULE_ATTENTION, "attention")                                                                               \
+    X(RLK_MODULE_LOGP, "logp")                                                                                         \
+    X(RLK_MODULE_NORM, "norm")                                                                                         \
+    X(RLK_MODULE_ROPE, "rope")                                                                                         \
+    X(RLK_MODULE_EMBEDDING, "embedding")                                                                               \
+    X(RLK_MODULE_ELEMENTWISE, "elementwise")                                                                           \
+    X(RLK_MODULE_OPTIMIZER, "optimizer")                                                                               \
+    X(RLK_MODULE_GRADNORM, "gradnorm")                                                                                 \
+    X(RLK_MODULE_LOSS, "loss")                                                                                         \
     X(RLK_MODULE_SAMPLING, "sampling")
 enum rlk_module {
 #define X(name, text) name,
@@ -48,11 +48,11 @@ const char *rlk_module_name(enum rlk_module module);
 struct rlk_readback {
     enum rlk_module module;
     enum rlk_side side;
-    const char *case_id;        /* "R/R", "P/P", "R/P", "P/R", or "ablation(native: node:X)" */
+    const char *case_id; /* "R/R", "P/P", "R/P", "P/R", or "ablation(native: node:X)" */
     enum rlk_impl requested, actual;
-    char contract[64];          /* of the last call: contract id or "provider" */
+    char contract[64];                                  /* of the last call: contract id or "provider" */
     uint64_t contract_calls, provider_calls, fallbacks; /* operator calls */
-    char missing[128];          /* first boundary without a contract row, "" if none */
+    char missing[128];                                  /* first boundary without a contract row, "" if none */
 };
 
 struct rlk_policy;
@@ -64,8 +64,8 @@ void rlk_policy_free(struct rlk_policy *p);
 int rlk_policy_mode(struct rlk_policy *p, const char *text, struct rlk_kdetail *detail);
 /* "R/R", "R/P", "P/R", "P/P" for all modules, or "MODULE=CASE" for one. Needs no mode: it binds the named sides. */
 int rlk_policy_case(struct rlk_policy *p, const char *text, struct rlk_kdetail *detail);
-/* "node:MODULE" or "boundary:PATH" (a module path as operators are given it, '*' matches any run of characters): what is
- * named goes back to the provider on both sides, everything else stays bound. Can be called up to 16 times. */
+/* "node:MODULE" or "boundary:PATH" (a module path as operators are given it, '*' matches any run of characters): what
+ * is named goes back to the provider on both sides, everything else stays bound. Can be called up to 16 times. */
 int rlk_policy_ablate(struct rlk_policy *p, const char *text, struct rlk_kdetail *detail);
 /* RLK_MODE, RLK_CASE, and RLK_MODE_<MODULE>, RLK_CASE_<MODULE> in upper case (RLK_MODE_ATTENTION=off). */
 int rlk_policy_from_env(struct rlk_policy *p, struct rlk_kdetail *detail);
@@ -76,13 +76,13 @@ enum rlk_mode rlk_policy_mode_of(const struct rlk_policy *p, enum rlk_module mod
 /* A row is the contract implementation of a module. Declaring one missing is for tests and for partial builds. */
 void rlk_policy_drop_row(struct rlk_policy *p, enum rlk_module module);
 
-/* Decides one call and counts it. boundary = the module path. 0 and *impl, or RLK_K_EUNSUPPORTED in strict when the row is
- * missing: the detail names the boundary. p NULL = strict. Called by the operators. */
+/* Decides one call and counts it. boundary = the module path. 0 and *impl, or RLK_K_EUNSUPPORTED in strict when the row
+ * is missing: the detail names the boundary. p NULL = strict. Called by the operators. */
 int rlk_policy_bind(struct rlk_policy *p, enum rlk_module module, const char *boundary, const char *contract,
                     enum rlk_impl *impl, struct rlk_kdetail *detail);
 
-/* Copies at most max readbacks of modules that were called, training first, in the order of RLK_MODULES. Returns how many
- * there are. The case_id strings live as long as p. */
+/* Copies at most max readbacks of modules that were called, training first, in the order of RLK_MODULES. Returns how
+ * many there are. The case_id strings live as long as p. */
 size_t rlk_policy_readbacks(struct rlk_policy *p, struct rlk_readback *out, size_t max);
 void rlk_policy_reset_counts(struct rlk_policy *p);
 

@@ -1,4 +1,5 @@
 #include "kernels/rlk_pool.h"
+#include "kernels/rlki_control.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -28,7 +29,7 @@ struct worker {
 };
 
 /* Round to nearest, subnormals kept, exceptions masked: the arithmetic of the contracts. Returns the caller's word. */
-static uint64_t control_enter(void)
+uint64_t rlki_control_enter(void)
 {
 #if defined(__x86_64__)
     const uint64_t saved = _mm_getcsr();
@@ -44,7 +45,7 @@ static uint64_t control_enter(void)
 #endif
 }
 
-static void control_leave(uint64_t saved)
+void rlki_control_leave(uint64_t saved)
 {
 #if defined(__x86_64__)
     _mm_setcsr((unsigned)saved);
@@ -57,14 +58,14 @@ static void control_leave(uint64_t saved)
 
 static void drain(struct rlk_pool *pool, unsigned index)
 {
-    const uint64_t saved = control_enter();
+    const uint64_t saved = rlki_control_enter();
     for (;;) {
         const int64_t task = atomic_fetch_add(&pool->next, 1);
         if (task >= pool->tasks)
             break;
         pool->fn(pool->arg, task, index);
     }
-    control_leave(saved);
+    rlki_control_leave(saved);
 }
 
 static void *work(void *argument)
@@ -150,10 +151,10 @@ void rlk_pool_run(struct rlk_pool *pool, int64_t tasks, void (*fn)(void *arg, in
     if (tasks <= 0)
         return;
     if (!pool || pool->threads == 1 || tasks == 1) {
-        const uint64_t saved = control_enter();
+        const uint64_t saved = rlki_control_enter();
         for (int64_t i = 0; i < tasks; i++)
             fn(arg, i, 0);
-        control_leave(saved);
+        rlki_control_leave(saved);
         return;
     }
     pthread_mutex_lock(&pool->lock);

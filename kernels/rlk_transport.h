@@ -1,7 +1,9 @@
-/* rlk_transport.h - moving bytes between ranks. A transport never adds: sums are taken locally, by rank index, in a tree.
+/* rlk_transport.h - moving bytes between ranks. A transport never adds: sums are taken locally, by rank index, in a
+ * tree.
  *
- * A process holds some ranks of the world (all of them with the virtual transport) and calls each collective once for all
- * it holds. Segments follow one another in the order of the group's members (their rank ascending); an extent may be 0.
+ * A process holds some ranks of the world (all of them with the virtual transport) and calls each collective once for
+ * all it holds. Segments follow one another in the order of the group's members (their rank ascending); an extent may
+ * be 0.
  */
 #ifndef KERNELS_RLK_TRANSPORT_H
 #define KERNELS_RLK_TRANSPORT_H
@@ -47,8 +49,14 @@ struct rlk_world {
 /* Every rank of tp x cp, virtual. RLK_K_EUNSUPPORTED as rlk_lattice_init, with the words in x->detail. */
 int rlk_world_virtual(struct rlk_world *w, struct rlk_exec *x, int tp, int cp);
 
-static inline int rlk_world_tp(const struct rlk_world *w, int i) { return w->rank[i] % w->lat.tp; }
-static inline int rlk_world_cp(const struct rlk_world *w, int i) { return w->rank[i] / w->lat.tp; }
+static inline int rlk_world_tp(const struct rlk_world *w, int i)
+{
+    return w->rank[i] % w->lat.tp;
+}
+static inline int rlk_world_cp(const struct rlk_world *w, int i)
+{
+    return w->rank[i] / w->lat.tp;
+}
 
 #ifdef __cplusplus
 }

@@ -8,8 +8,8 @@
 int rlki_plain_gemm(struct rlki_call *c, int64_t rows, int64_t width, int64_t k, enum rlk_ktype type, const void *a,
                     const void *weight, bool transposed, void *y);
 
-/* A reduction over features that TP cuts: leaf s = one chain over slab s of segment 0, then 1, ...; slab tree; y on every
- * TP rank. k[g] = logical size; weight[g] is [width][k/TP], or [k/TP][width] when transposed. */
+/* A reduction over features that TP cuts: leaf s = one chain over slab s of segment 0, then 1, ...; slab tree; y on
+ * every TP rank. k[g] = logical size; weight[g] is [width][k/TP], or [k/TP][width] when transposed. */
 struct rlki_features {
     int segments;
     int64_t k[3];

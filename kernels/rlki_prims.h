@@ -1,7 +1,7 @@
 /* rlki_prims.h - the leaves of every operator on one rank, as a table: one per device and arithmetic. Internal.
  *
- * The operators (op_*.c) hold the order above the leaves; the order inside a leaf is docs/contracts.md, sections 4 to 8.
- * All tensors are dense and row-major unless a stride says otherwise. Every function returns 0 or a code with
+ * The operators (op_*.c) hold the order above the leaves; the order inside a leaf is docs/contracts.md, sections 4
+ * to 8. All tensors are dense and row-major unless a stride says otherwise. Every function returns 0 or a code with
  * x->detail filled. type = storage of activations and weights: RLK_K_BF16 or RLK_K_FP32.
  */
 #ifndef KERNELS_RLKI_PRIMS_H
@@ -49,7 +49,8 @@ struct rlki_norm { /* fwd: x, gamma -> y, rstd; bwd: x, gamma, rstd, dy -> y (= 
     float *rstd;
     float eps;
 };
-struct rlki_gamma { /* out[n] = chain over (token of the list, head h0..h1) of dy * (x*rstd); row = token*heads + head */
+struct rlki_gamma { /* out[n] = chain over (token of the list, head h0..h1) of dy * (x*rstd); row = token*heads + head
+                     */
     int64_t count, n;
     const int32_t *token;
     int heads, h0, h1;
@@ -123,9 +124,9 @@ struct rlki_logp { /* rows x columns of one slab of the vocabulary */
 };
 struct rlki_logp_merge {
     int64_t rows;
-    int slabs;      /* 8 by contract */
+    int slabs;       /* 8 by contract */
     const float *in; /* [slabs][3][rows] = m, s, zy */
-    int64_t width;  /* of a slab: slab of target = target / width */
+    int64_t width;   /* of a slab: slab of target = target / width */
     const int32_t *target;
     enum rlk_node node;
     float *logp;  /* [rows], NULL = not wanted */
@@ -160,7 +161,8 @@ struct rlki_adamw {
     enum rlk_ktype w_type;
     float coef, beta1, beta2, one_beta1, one_beta2, c1, c2, eps, lr, decay;
 };
-struct rlki_sumsq { /* blocks of 64 rows x width columns of a [rows][cols] part; out[row block * col_blocks + col block] */
+struct rlki_sumsq { /* blocks of 64 rows x width columns of a [rows][cols] part; out[row block * col_blocks + col block]
+                     */
     int64_t rows, cols, width;
     int64_t slab_rows; /* row blocks restart at multiples of this */
     const float *g;
@@ -189,7 +191,8 @@ static inline size_t rlki_sample_scratch(int64_t rows, int64_t vocab)
     return (size_t)rows * (size_t)vocab * sizeof(float);
 }
 
-struct rlki_rows { /* dst[scatter ? index[i] : i] = src[scatter ? i : index[i]], rows of `bytes` bytes (a multiple of 2) */
+struct rlki_rows { /* dst[scatter ? index[i] : i] = src[scatter ? i : index[i]], rows of `bytes` bytes (a multiple of 2)
+                    */
     int64_t rows;
     size_t bytes;
     const int32_t *index; /* device; NULL = identity */

@@ -23,7 +23,8 @@ static int all_to_all(void *self, struct rlk_exec *x, const struct rlk_lattice *
     (void)self;
     const int n = members(lat, g);
     if (held != lat->tp * lat->cp)
-        return rlk_kfail(&x->detail, RLK_K_EINVAL, "virtual transport: %d of %d ranks held, hold all", held, lat->tp * lat->cp);
+        return rlk_kfail(&x->detail, RLK_K_EINVAL, "virtual transport: %d of %d ranks held, hold all", held,
+                         lat->tp * lat->cp);
     for (int i = 0; i < held; i++) {
         const int me = own(lat, g, rank[i]);
         char *to = ex[i].recv;
@@ -33,8 +34,9 @@ static int all_to_all(void *self, struct rlk_exec *x, const struct rlk_lattice *
             for (int k = 0; k < me; k++)
                 from += peer->send_bytes[k];
             if (peer->send_bytes[me] != ex[i].recv_bytes[j])
-                return rlk_kfail(&x->detail, RLK_K_EINVAL, "virtual transport: rank %d expects %zu bytes, its peer sends %zu",
-                                 rank[i], ex[i].recv_bytes[j], peer->send_bytes[me]);
+                return rlk_kfail(&x->detail, RLK_K_EINVAL,
+                                 "virtual transport: rank %d expects %zu bytes, its peer sends %zu", rank[i],
+                                 ex[i].recv_bytes[j], peer->send_bytes[me]);
             const int rc = ex[i].recv_bytes[j] ? x->prims->copy(x, to, from, ex[i].recv_bytes[j]) : 0;
             if (rc)
                 return rc;
@@ -50,14 +52,16 @@ static int all_gather(void *self, struct rlk_exec *x, const struct rlk_lattice *
     (void)self;
     const int n = members(lat, g);
     if (held != lat->tp * lat->cp)
-        return rlk_kfail(&x->detail, RLK_K_EINVAL, "virtual transport: %d of %d ranks held, hold all", held, lat->tp * lat->cp);
+        return rlk_kfail(&x->detail, RLK_K_EINVAL, "virtual transport: %d of %d ranks held, hold all", held,
+                         lat->tp * lat->cp);
     for (int i = 0; i < held; i++) {
         char *to = ex[i].recv;
         for (int j = 0; j < n; j++) {
             const struct rlk_exchange *peer = &ex[member(lat, g, rank[i], j)];
             if (peer->send_bytes[0] != ex[i].recv_bytes[j])
-                return rlk_kfail(&x->detail, RLK_K_EINVAL, "virtual transport: rank %d expects %zu bytes, its peer sends %zu",
-                                 rank[i], ex[i].recv_bytes[j], peer->send_bytes[0]);
+                return rlk_kfail(&x->detail, RLK_K_EINVAL,
+                                 "virtual transport: rank %d expects %zu bytes, its peer sends %zu", rank[i],
+                                 ex[i].recv_bytes[j], peer->send_bytes[0]);
             const int rc = ex[i].recv_bytes[j] ? x->prims->copy(x, to, peer->send, ex[i].recv_bytes[j]) : 0;
             if (rc)
                 return rc;

@@ -1,0 +1,309 @@
+/* test_matrix.c - every operator, forward and backward: the same bytes over all 16 TP x CP, packings, mates, repeats,
+ * threads and instruction sets. `test_matrix [cuda] [long]`; with cuda the reference is the CPU at tp1cp1. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "harness.h"
+
+static enum rlk_device device;
+static bool whole; /* the long matrix */
+static const int DEGREE[] = {1, 2, 4, 8};
+static const char *const FILL[] = {"random", "cancelling", "denormal", "outlier", "nan"};
+
+static void run_or_fail(const struct t_case *c, struct t_result *r)
+{
+    char why[256];
+    if (t_run(c, r, why))
+        fail_msg("tp%dcp%d %s: %s", c->tp, c->cp, FILL[c->fill], why);
+}
+
+static void expect_same(const struct t_case *c, const struct t_result *a, const struct t_result *b, const char *what)
+{
+    size_t at = 0;
+    const int i = t_compare(a, b, &at);
+    if (i >= 0)
+        fail_msg("%s: tp%dcp%d %s type %d: \"%s\" differs from the reference at byte %zu of %zu", what, c->tp, c->cp,
+                 FILL[c->fill], (int)c->type, a->out[i].name, at, a->out[i].bytes);
+}
+
+/* All layouts of one input against tp1cp1 on the CPU without threads. */
+static void layouts(int32_t sequences, const int32_t *length, enum rlk_ktype type, enum t_fill fill, int head_dim)
+{
+    struct t_case c = {.device = RLK_DEVICE_CPU,
+                       .tp = 1,
+                       .cp = 1,
+                       .threads = 1,
+                       .sequences = sequences,
+                       .length = length,
+                       .type = type,
+                       .fill = fill,
+                       .seed = 5,
+                       .head_dim = head_dim};
+    struct t_result ref, got;
+    run_or_fail(&c, &ref);
+    c.device = device;
+    c.threads = 2;
+    for (int t = 0; t < 4; t++)
+        for (int k = 0; k < 4; k++) {
+            c.tp = DEGREE[t];
+            c.cp = DEGREE[k];
+            run_or_fail(&c, &got);
+            expect_same(&c, &ref, &got, "layout");
+            t_result_free(&got);
+        }
+    t_result_free(&ref);
+}
+
+static void packed_mixture(void **state)
+{
+    static const int32_t L[] = {17, 255, 257};
+    (void)state;
+    layouts(3, L, RLK_K_BF16, FILL_RANDOM, 64);
+    layouts(3, L, RLK_K_FP32, FILL_CANCELLING, 128);
+}
+
+static void single_lengths(void **state)
+{
+    static const int32_t L[] = {1, 15, 16, 17, 255, 256, 257};
+    (void)state;
+    for (int i = 0; i < 7; i++) {
+        layouts(1, &L[i], RLK_K_BF16, FILL_RANDOM, 64);
+        if (whole)
+            for (int f = 1; f < FILL_COUNT; f++)
+                layouts(1, &L[i], f & 1 ? RLK_K_FP32 : RLK_K_BF16, (enum t_fill)f, i & 1 ? 128 : 64);
+    }
+}
+
+static void hard_inputs(void **state)
+{
+    static const int32_t L[] = {16, 0, 1, 40, 15};
+    (void)state;
+    for (int f = 0; f < FILL_COUNT; f++) {
+        layouts(5, L, RLK_K_BF16, (enum t_fill)f, 64);
+        layouts(5, L, RLK_K_FP32, (enum t_fill)f, 128);
+    }
+}
+
+static void empty_batch(void **state)
+{
+    static const int32_t L[] = {0, 0};
+    (void)state;
+    layouts(2, L, RLK_K_BF16, FILL_RANDOM, 64);
+}
+
+/* Rows of `alone` against the same sample's rows among others. */
+static void expect_rows(const struct t_result *alone, const struct t_result *among, int64_t row0, const char *what)
+{
+    for (int i = 0; i < alone->n; i++) {
+        const struct t_output *a = &alone->out[i], *b = &among->out[i];
+        if (a->by_token && memcmp(a->data, (const char *)b->data + (size_t)row0 * b->row_bytes, a->bytes) != 0)
+            fail_msg("%s: \"%s\" of a sample depends on its mates", what, a->name);
+    }
+}
+
+static void mates(void **state)
+{
+    (void)state;
+    const int COUNT[] = {1, 7, 63};
+    const int32_t mine = 33;
+    const uint64_t my_id = 4242;
+    struct t_case c = {.device = device,
+                       .tp = 1,
+                       .cp = 1,
+                       .threads = 2,
+                       .sequences = 1,
+                       .length = &mine,
+                       .type = RLK_K_BF16,
+                       .fill = FILL_RANDOM,
+                       .seed = 11,
+                       .head_dim = 64,
+                       .node = RLK_NODE_FP32,
+                       .id = &my_id};
+    struct t_result alone, among;
+    run_or_fail(&c, &alone);
+    for (int m = 0; m < 3; m++)
+        for (int place = 0; place < 3; place++) {
+            int32_t length[64];
+            uint64_t id[64];
+            const int n = COUNT[m] + 1, me = place == 0 ? 0 : place == 1 ? n / 2 : n - 1;
+            int64_t row0 = 0;
+            for (int i = 0; i < n; i++) {
+                length[i] = i == me ? mine : 1 + (i * 7) % 19;
+                id[i] = i == me ? my_id : (uint64_t)i;
+                row0 += i < me ? length[i] : 0;
+            }
+            c.sequences = n;
+            c.length = length;
+            c.id = id;
+            c.tp = DEGREE[(m + place) % 4];
+            c.cp = DEGREE[(2 * m + place) % 4];
+            run_or_fail(&c, &among);
+            expect_rows(&alone, &among, row0, "mates");
+            t_result_free(&among);
+        }
+    t_result_free(&alone);
+}
+
+static void repeats(void **state)
+{
+    static const int32_t L[] = {257, 33};
+    (void)state;
+    struct t_case c = {.device = device,
+                       .tp = 2,
+                       .cp = 2,
+                       .threads = 2,
+                       .sequences = 2,
+                       .length = L,
+                       .type = RLK_K_BF16,
+                       .fill = FILL_CANCELLING,
+                       .seed = 3,
+                       .head_dim = 64,
+                       .node = RLK_NODE_FP32,
+                       .id = NULL};
+    struct t_result a, b;
+    run_or_fail(&c, &a);
+    for (int i = 0; i < (whole || device == RLK_DEVICE_CUDA ? 10 : 2); i++) {
+        c.threads = 1 + (unsigned)i % 3;
+        run_or_fail(&c, &b);
+        expect_same(&c, &a, &b, "repeat");
+        t_result_free(&b);
+    }
+    t_result_free(&a);
+}
+
+static void instruction_sets(void **state)
+{
+    static const int32_t L[] = {17, 130};
+    static const char *const ISA[] = {"generic", "avx2", "avx512"};
+    (void)state;
+    if (device != RLK_DEVICE_CPU)
+        return;
+    for (int f = 0; f < FILL_COUNT; f++) {
+        struct t_case c = {.device = device,
+                           .tp = 2,
+                           .cp = 2,
+                           .threads = 1,
+                           .sequences = 2,
+                           .length = L,
+                           .type = f & 1 ? RLK_K_FP32 : RLK_K_BF16,
+                           .fill = (enum t_fill)f,
+                           .seed = 3,
+                           .head_dim = f & 1 ? 128 : 64};
+        struct t_result ref = {0}, got;
+        for (int i = 0; i < 3; i++) {
+            setenv("RLK_CPU_ISA", ISA[i], 1);
+            run_or_fail(&c, &got);
+            if (i == 0) {
+                ref = got;
+                continue;
+            }
+            expect_same(&c, &ref, &got, ISA[i]);
+            t_result_free(&got);
+        }
+        unsetenv("RLK_CPU_ISA");
+        t_result_free(&ref);
+    }
+}
+
+/* A caller's flush-to-zero does not reach the operators, on any thread. */
+static void flush_to_zero(void **state)
+{
+    static const int32_t L[] = {20};
+    (void)state;
+    for (unsigned threads = 1; threads <= 2; threads++) {
+        struct t_case c = {.device = device,
+                           .tp = 1,
+                           .cp = 1,
+                           .threads = threads,
+                           .sequences = 1,
+                           .length = L,
+                           .type = RLK_K_FP32,
+                           .fill = FILL_DENORMAL,
+                           .seed = 3,
+                           .head_dim = 64};
+        struct t_result a, b;
+        run_or_fail(&c, &a);
+        c.flush = true;
+        run_or_fail(&c, &b);
+        expect_same(&c, &a, &b, "flush to zero");
+        t_result_free(&a);
+        t_result_free(&b);
+    }
+}
+
+static void bf16_nodes(void **state)
+{
+    static const int32_t L[] = {17, 257};
+    (void)state;
+    struct t_case c = {.device = device,
+                       .tp = 1,
+                       .cp = 1,
+                       .threads = 2,
+                       .sequences = 2,
+                       .length = L,
+                       .type = RLK_K_BF16,
+                       .fill = FILL_RANDOM,
+                       .seed = 3,
+                       .head_dim = 64,
+                       .node = RLK_NODE_BF16,
+                       .id = NULL};
+    struct t_result a, b;
+    size_t at;
+    run_or_fail(&c, &a);
+    c.tp = 4;
+    c.cp = 8;
+    run_or_fail(&c, &b);
+    expect_same(&c, &a, &b, "bf16 nodes");
+    t_result_free(&b);
+    c.node = RLK_NODE_FP32;
+    run_or_fail(&c, &b);
+    assert_true(t_compare(&a, &b, &at) >= 0); /* it is another contract */
+    t_result_free(&b);
+    t_result_free(&a);
+}
+
+static void long_sequence(void **state)
+{
+    static const int32_t L[] = {4097};
+    (void)state;
+    if (!whole)
+        return;
+    struct t_case c = {.device = RLK_DEVICE_CPU,
+                       .tp = 1,
+                       .cp = 1,
+                       .threads = 2,
+                       .sequences = 1,
+                       .length = L,
+                       .type = RLK_K_BF16,
+                       .fill = FILL_RANDOM,
+                       .seed = 3,
+                       .head_dim = 64,
+                       .node = RLK_NODE_FP32,
+                       .id = NULL};
+    struct t_result a, b;
+    run_or_fail(&c, &a);
+    c.device = device;
+    c.tp = c.cp = 8;
+    run_or_fail(&c, &b);
+    expect_same(&c, &a, &b, "4097 tokens");
+    t_result_free(&a);
+    t_result_free(&b);
+}
+
+int main(int argc, char **argv)
+{
+    device = t_device(argc, argv);
+    for (int i = 1; i < argc; i++)
+        whole |= strcmp(argv[i], "long") == 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(packed_mixture),   cmocka_unit_test(single_lengths), cmocka_unit_test(hard_inputs),
+        cmocka_unit_test(empty_batch),      cmocka_unit_test(mates),          cmocka_unit_test(repeats),
+        cmocka_unit_test(instruction_sets), cmocka_unit_test(flush_to_zero),  cmocka_unit_test(bf16_nodes),
+        cmocka_unit_test(long_sequence)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
