@@ -1,0 +1,153 @@
+"""Every case of tests/cases/: synthesises its specs, runs rlkaudit first-diff, compares with expect.json.
+
+usage: run_cases.py BIN_DIR [--set foundation] [--only GLOB] [--list]
+
+A case is a folder: a.json, b.json, more specs (a2.json...), expect.json. Keys of expect.json, each optional:
+  exit, verdict, complete, downstream, masked      compared as they are
+  first, per_rank                                  compared as far as they go (a subset of the keys; a list by position, or
+                                                   per_rank by "rank"); null must be null; "present" = anything but null
+  roots                                            a number = how many; a list = exactly these, in any order, as subsets
+  inserted, deleted                                how many
+  contains                                         texts that the JSON holds somewhere
+  notes_contain                                    texts that the notes hold, in lower case
+  args, self_a, self_b                             arguments; files of the case folder as {NAME}; specs for --self-a/-b
+  comment
+Exits 0 if all cases agree, 1 if not, 77 if the programs are not built.
+"""
+import argparse
+import fnmatch
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def differs(want, got, path=""):
+    """Sentences about where `got` is not at least `want`."""
+    if want == "present" and path.endswith((".a", ".b")):
+        return [] if got is not None else [f"{path}: is null"]
+    if isinstance(want, dict):
+        if not isinstance(got, dict):
+            return [f"{path}: expected an object, got {json.dumps(got)}"]
+        return [d for k, v in want.items() for d in differs(v, got.get(k, "(absent)"), f"{path}.{k}")]
+    if isinstance(want, list) and path.endswith("per_rank"):
+        by_rank = {r.get("rank"): r for r in got or []}
+        return [d for r in want for d in differs(r, by_rank.get(r["rank"], "(absent)"), f"{path}[rank {r['rank']}]")]
+    return [] if want == got else [f"{path}: expected {json.dumps(want)}, got {json.dumps(got)}"]
+
+
+def roots_differ(want, got):
+    if isinstance(want, int):
+        return [] if len(got) == want else [f"roots: expected {want}, got {len(got)}"]
+    left, out = list(got), []
+    for w in want:
+        hit = next((g for g in left if not differs(w, g)), None)
+        if hit is None:
+            out.append(f"roots: none is {json.dumps(w)}")
+        else:
+            left.remove(hit)
+    return out + [f"roots: unexpected {brief(g)}" for g in left]
+
+
+def brief(diff):
+    if not diff:
+        return "-"
+    keys = ("rank", "step", "pass", "module", "op", "role", "index", "name", "root")
+    return " ".join(f"{k}={diff.get(k)}" for k in keys)
+
+
+def judge(expect, code, report):
+    """Sentences about how the run disagrees with expect.json; [] = it agrees."""
+    out = []
+    if "exit" in expect and code != expect["exit"]:
+        out.append(f"exit: expected {expect['exit']}, got {code}")
+    if report is None:
+        return out + ["no JSON"]
+    if "exit" in expect and report.get("exit") != expect["exit"]:
+        out.append(f"json exit: expected {expect['exit']}, got {report.get('exit')}")
+    for key in ("verdict", "complete", "downstream", "masked", "first", "per_rank"):
+        if key in expect:
+            out += differs(expect[key], report.get(key), key)
+    if "roots" in expect:
+        out += roots_differ(expect["roots"], report.get("roots") or [])
+    for key in ("inserted", "deleted"):
+        n = len((report.get("alignment") or {}).get(key) or [])
+        if key in expect and n != expect[key]:
+            out.append(f"{key}: expected {expect[key]}, got {n}")
+    text, notes = json.dumps(report), json.dumps(report.get("notes")).lower()
+    out += [f"nowhere: {t}" for t in expect.get("contains", []) if t not in text]
+    out += [f"not in the notes: {t}" for t in expect.get("notes_contain", []) if t not in notes]
+    return out
+
+
+def run_case(folder, bin_dir, tmp):
+    expect = json.loads((folder / "expect.json").read_text())
+    for spec in sorted(folder.glob("*.json")):
+        if spec.name != "expect.json" and '"rlk_synth"' in spec.read_text():
+            p = subprocess.run([bin_dir / "rlkrec", "synth", spec, "-o", tmp / f"{spec.stem}.rlk"], capture_output=True,
+                               text=True, timeout=120)
+            if p.returncode:
+                return expect, None, [f"rlkrec synth {spec.name}: exit {p.returncode}: {p.stderr.strip()}"]
+    args = [a.replace("{", f"{folder}/").replace("}", "") for a in expect.get("args", [])]
+    for option in ("self_a", "self_b"):
+        for stem in expect.get(option, []):
+            args += ["--" + option.replace("_", "-"), str(tmp / f"{stem}.rlk")]
+    p = subprocess.run([bin_dir / "rlkaudit", "first-diff", tmp / "a.rlk", tmp / "b.rlk", "--json", "-", *args],
+                       capture_output=True, text=True, timeout=120)
+    try:
+        report = json.loads(p.stdout)
+    except ValueError:
+        return expect, None, [f"exit {p.returncode}, no JSON: {(p.stdout + p.stderr).strip()[:300]}"]
+    return expect, report, judge(expect, p.returncode, report)
+
+
+def self_test():
+    """The comparison can fail, key by key, and is silent on what agrees."""
+    report = {"exit": 1, "verdict": "diverged", "complete": True, "downstream": 2, "masked": 0,
+              "first": {"op": "x", "root": True, "a": None}, "roots": [{"op": "x"}, {"op": "y"}],
+              "per_rank": [{"rank": 0, "first": None}], "alignment": {"inserted": [{}], "deleted": []}, "notes": ["Seen"]}
+    good = {"exit": 1, "verdict": "diverged", "first": {"op": "x", "a": None}, "roots": [{"op": "y"}, {"op": "x"}],
+            "per_rank": [{"rank": 0, "first": None}], "inserted": 1, "deleted": 0, "contains": ["diverged"],
+            "notes_contain": ["seen"], "downstream": 2}
+    assert judge(good, 1, report) == []
+    assert judge({"roots": 2}, 1, report) == []
+    for key, wrong in {"exit": 0, "verdict": "identical", "first": {"op": "y"}, "roots": [{"op": "x"}], "inserted": 0,
+                       "deleted": 1, "contains": ["nothing"], "notes_contain": ["nothing"], "downstream": 1,
+                       "per_rank": [{"rank": 1, "first": None}]}.items():
+        assert judge({key: wrong}, 1, report), key
+    assert judge({"first": None}, 1, report) and judge({"first": {"a": "present"}}, 1, report)
+    assert judge({"roots": 3}, 1, report) and judge({"exit": 1}, 0, report)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bin_dir", type=pathlib.Path)
+    parser.add_argument("--set", default="foundation")
+    parser.add_argument("--only", default="*")
+    parser.add_argument("--list", action="store_true", help="show agreeing cases too")
+    args = parser.parse_args()
+    self_test()
+    if not all((args.bin_dir / name).exists() for name in ("rlkrec", "rlkaudit")):
+        print("rlkrec or rlkaudit is not built")
+        return 77
+    folders = [f.parent for f in sorted((HERE / args.set).glob("*/expect.json")) if fnmatch.fnmatch(f.parent.name, args.only)]
+    failed = 0
+    for folder in folders:
+        with tempfile.TemporaryDirectory(prefix="rlkcase") as tmp:
+            expect, report, problems = run_case(folder, args.bin_dir, pathlib.Path(tmp))
+        failed += bool(problems)
+        if problems or args.list:
+            got = f"exit {report.get('exit')} {report.get('verdict')} first {brief(report.get('first'))}" if report else "-"
+            want = f"exit {expect.get('exit')} {expect.get('verdict', '')} first {brief(expect.get('first'))}"
+            print(f"{'FAIL' if problems else 'ok  '} {folder.name}\n     expected {want}\n     got      {got}")
+            for p in problems:
+                print(f"       {p}")
+    print(f"{len(folders) - failed} of {len(folders)} cases agree")
+    return int(failed > 0 or not folders)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
