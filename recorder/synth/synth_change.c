@@ -25,13 +25,11 @@ static int64_t add_to_integer(int64_t v, const struct sy_number *x)
     return (int64_t)sum;
 }
 
-/* The integer behind an element of an integer type; bool is 0 or 1. */
+/* The integer behind an element of an integer type; a bool counts as its byte, as everywhere in the store. */
 static int64_t load_integer(enum rlk_dtype dtype, const unsigned char *p)
 {
     uint64_t bits = rlk_scalar_load(dtype, p);
     switch (dtype) {
-    case RLK_BOOL:
-        return bits != 0;
     case RLK_INT8:
         return (int8_t)bits;
     case RLK_INT16:

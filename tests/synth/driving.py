@@ -37,7 +37,7 @@ def refused(spec):
     with tempfile.TemporaryDirectory(prefix="rlksynth") as tmp:
         path, out = write(spec, tmp), pathlib.Path(tmp) / "x.rlk"
         rc, _, err = tool(path, out)
-        assert rc == 2, f"expected exit 2, got {rc}: {err}"
+        assert rc == 2, f"expected exit 2, got {rc}: {err} {str(spec)[:300]}"
         assert not out.exists(), f"left behind: {out}"
     return err
 

@@ -95,7 +95,7 @@ def encode(dtype, v):
     if dtype == "complex64":
         return encode_float("fp32", v)
     if dtype == "bool":
-        return int(not (v == 0))
+        return int(not math.isfinite(v) or half_even(Fraction(v)) != 0)
     if dtype in FLOATS:
         return encode_float(dtype, v)
     if isinstance(v, float) and not math.isfinite(v):
@@ -105,7 +105,7 @@ def encode(dtype, v):
 
 def decode(dtype, bits):
     if dtype == "bool":
-        return Fraction(int(bits != 0))
+        return Fraction(bits)  # the byte; 0 or 1 unless garbage was written
     if dtype in FLOATS:
         return decode_float(dtype, bits)
     n = 8 * size(dtype)
@@ -199,7 +199,7 @@ def ordered(dtype, bits):
 def ulp(dtype, bits, n):
     width = 8 * size(dtype)
     if dtype == "bool":
-        return (int(bits != 0) + n) % 2
+        return (bits + n) % 2
     if dtype in INTS:
         return (bits + n) % (1 << width)
     v = decode(dtype, bits)

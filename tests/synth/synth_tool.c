@@ -29,8 +29,8 @@ static json_t *dump_sums(const struct rlk_sums *s)
 {
     char multiset[17];
     snprintf(multiset, sizeof multiset, "%016" PRIx64, s->multiset);
-    return json_pack("{so so ss sI sI sI sI}", "positional", hex128(s->positional), "value", hex128(s->value), "multiset",
-                     multiset, "elements", (json_int_t)s->elements, "nan", (json_int_t)s->nan, "inf",
+    return json_pack("{so so ss sI sI sI sI}", "positional", hex128(s->positional), "value", hex128(s->value),
+                     "multiset", multiset, "elements", (json_int_t)s->elements, "nan", (json_int_t)s->nan, "inf",
                      (json_int_t)s->inf, "negzero", (json_int_t)s->negzero);
 }
 
@@ -107,10 +107,10 @@ static json_t *dump_tensor(const struct rlk_tensor *t)
 {
     static const char *const states[] = {"digested", "reference", "undefined", "not_digested"};
     enum rlk_dtype dtype = (enum rlk_dtype)t->dtype;
-    json_t *o = json_pack("{ss ss ss ss si so sb sI ss}", "name", t->name, "role", t->role == RLK_ROLE_IN ? "in" : "out",
-                          "state", t->state < 4 ? states[t->state] : "?", "dtype", rlk_dtype_name(dtype), "index",
-                          (int)t->index, "shape", dump_u64(t->shape, t->ndim), "composable", (int)t->composable,
-                          "alloc", (json_int_t)t->alloc, "version", t->version);
+    json_t *o = json_pack("{ss ss ss ss si so sb sI ss}", "name", t->name, "role",
+                          t->role == RLK_ROLE_IN ? "in" : "out", "state", t->state < 4 ? states[t->state] : "?",
+                          "dtype", rlk_dtype_name(dtype), "index", (int)t->index, "shape", dump_u64(t->shape, t->ndim),
+                          "composable", (int)t->composable, "alloc", (json_int_t)t->alloc, "version", t->version);
     if (t->state == RLK_T_DIGESTED) {
         char printed[33];
         rlk_digest_print(printed, &t->sums, dtype, t->place ? t->place->ndim : t->ndim,
@@ -118,8 +118,8 @@ static json_t *dump_tensor(const struct rlk_tensor *t)
         json_object_set_new(o, "sums", dump_sums(&t->sums));
         json_object_set_new(o, "printed", json_string(printed));
     } else if (t->state == RLK_T_REFERENCE) {
-        json_object_set_new(o, "ref", json_pack("[Iio]", (json_int_t)t->ref_event, (int)t->ref_output,
-                                                hex128(t->ref_view)));
+        json_object_set_new(o, "ref",
+                            json_pack("[Iio]", (json_int_t)t->ref_event, (int)t->ref_output, hex128(t->ref_view)));
     } else {
         json_object_set_new(o, "reason", json_string(t->reason));
     }
@@ -155,8 +155,8 @@ static json_t *dump_launch(const struct rlk_launch *l)
 {
     return json_pack("{ss ss ss so so so sI sI sI sI so}", "kernel", l->kernel, "image", l->image, "config", l->config,
                      "grid", dump_u32(l->grid, 3), "block", dump_u32(l->block, 3), "cluster", dump_u32(l->cluster, 3),
-                     "smem", (json_int_t)l->smem, "stream", (json_int_t)l->stream, "graph", (json_int_t)l->graph, "node",
-                     (json_int_t)l->node, "attrs", dump_attrs(l->attrs, l->nattrs));
+                     "smem", (json_int_t)l->smem, "stream", (json_int_t)l->stream, "graph", (json_int_t)l->graph,
+                     "node", (json_int_t)l->node, "attrs", dump_attrs(l->attrs, l->nattrs));
 }
 
 static json_t *dump_kind(const struct rlk_event *e)
@@ -167,8 +167,8 @@ static json_t *dump_kind(const struct rlk_event *e)
     case RLK_EV_OP:
         return json_pack("{ss}", "contract", e->u.op.contract);
     case RLK_EV_COLLECTIVE:
-        return json_pack("{ss ss ss si so so so}", "group", e->u.collective.group, "algo", e->u.collective.algo, "proto",
-                         e->u.collective.proto, "channels", (int)e->u.collective.channels, "order",
+        return json_pack("{ss ss ss si so so so}", "group", e->u.collective.group, "algo", e->u.collective.algo,
+                         "proto", e->u.collective.proto, "channels", (int)e->u.collective.channels, "order",
                          dump_u32(e->u.collective.order, e->u.collective.norder), "members",
                          dump_texts(e->u.collective.members, e->u.collective.nmembers), "ranks",
                          dump_u32(e->u.collective.ranks, e->u.collective.nranks));
@@ -211,14 +211,14 @@ static int dump_event(void *context, const struct rlk_event *e)
         json_array_append_new(tensors, dump_tensor(&e->tensors[i]));
     for (uint32_t i = 0; i < e->nlaunches; i++)
         json_array_append_new(launches, dump_launch(&e->launches[i]));
-    json_t *o = json_pack(
-        "{si sI ss si ss sb sI sI sI sI ss ss ss ss ss si si so so so so}", "env", (int)env_index, "seq",
-        (json_int_t)e->seq, "kind", rlk_event_kind_name(e->kind), "rank", (int)e->rank, "id", e->id, "autotune",
-        (int)e->autotune, "stream", (json_int_t)e->stream, "step", (json_int_t)e->who.step, "work",
-        (json_int_t)e->who.work, "iteration", (json_int_t)e->who.iteration, "phase", e->who.phase, "pass", e->who.pass,
-        "module", e->who.module, "op", e->who.op, "sample", e->who.sample, "call", (int)e->who.call, "occurrence",
-        (int)e->who.occurrence, "attrs", dump_attrs(e->attrs, e->nattrs), "launches", launches, "u", dump_kind(e),
-        "tensors", tensors);
+    json_t *o =
+        json_pack("{si sI ss si ss sb sI sI sI sI ss ss ss ss ss si si so so so so}", "env", (int)env_index, "seq",
+                  (json_int_t)e->seq, "kind", rlk_event_kind_name(e->kind), "rank", (int)e->rank, "id", e->id,
+                  "autotune", (int)e->autotune, "stream", (json_int_t)e->stream, "step", (json_int_t)e->who.step,
+                  "work", (json_int_t)e->who.work, "iteration", (json_int_t)e->who.iteration, "phase", e->who.phase,
+                  "pass", e->who.pass, "module", e->who.module, "op", e->who.op, "sample", e->who.sample, "call",
+                  (int)e->who.call, "occurrence", (int)e->who.occurrence, "attrs", dump_attrs(e->attrs, e->nattrs),
+                  "launches", launches, "u", dump_kind(e), "tensors", tensors);
     if (!o)
         return RLK_ENOMEM;
     json_dumpf(o, stdout, JSON_COMPACT);

@@ -138,10 +138,10 @@ def test_edits_in_order():
 
 def test_ulp_past_the_end_is_an_error():
     for dtype, fill, n in (("fp32", {"const": "inf"}, 1), ("fp32", {"const": 3.4028234663852886e38}, 2),
-                           ("fp8_e4m3", {"const": 448}, 1), ("bf16", {"const": "-inf"}, -1), ("fp64", {"const": 1}, 2 ** 62)):
+                           ("fp8_e4m3", {"const": 448}, 1), ("bf16", {"const": "-inf"}, -1), ("fp64", {"const": 1}, 2 ** 62 + 1)):
         m = d.refused(d.spec([d.op(outs=[d.tensor("x", [2], dtype, fill=fill, edit=[
             {"mask": {"range": [1, 2]}, "change": {"ulp": n}}])])]))
-        assert "events[0].out[0].edit[0].change.ulp: element 1 goes past" in m, m
+        assert "events[0].out[0].edit[0].change.ulp: element 1 goes past" in m, (dtype, fill, n, m)
     compare([d.tensor("x", [2], fill={"const": 3.4028234663852886e38}, edit=[{"mask": {"all": True}, "change": {"ulp": 1}}])])
 
 
