@@ -7,6 +7,11 @@
 #include <string.h>
 
 #define VECTOR 32
+#if defined(__x86_64__) && !defined(RLK_NO_AVX2) /* a test builds the baseline alone */
+#define HAVE_AVX2 1
+#else
+#define HAVE_AVX2 0
+#endif
 
 typedef int8_t v8 __attribute__((vector_size(VECTOR)));
 typedef int16_t v16 __attribute__((vector_size(VECTOR)));
@@ -114,7 +119,7 @@ _Static_assert(RLKI_PIECE / VECTOR <= 128, "the count of one lane in one piece f
 #define BASE_ISA
 FORMATS(SCAN, _base, BASE_ISA)
 FORMATS(CANONICALISE, _base, BASE_ISA)
-#if defined(__x86_64__)
+#if HAVE_AVX2
 #define AVX2_ISA __attribute__((target("avx2")))
 FORMATS(SCAN, _avx2, AVX2_ISA)
 FORMATS(CANONICALISE, _avx2, AVX2_ISA)
@@ -128,7 +133,7 @@ static void copy(unsigned char *out, const unsigned char *p, size_t bytes)
 bool rlki_scan_special(enum rlk_dtype dtype, const unsigned char *p, size_t bytes)
 {
     enum rlk_dtype component = rlk_dtype_component(dtype);
-#if defined(__x86_64__)
+#if HAVE_AVX2
     if (__builtin_cpu_supports("avx2"))
         CHOOSE(scan, _avx2, false, p, bytes)
 #endif
@@ -139,7 +144,7 @@ void rlki_canonicalise(struct rlk_sums *sums, enum rlk_dtype dtype, unsigned cha
                        size_t bytes)
 {
     enum rlk_dtype component = rlk_dtype_component(dtype);
-#if defined(__x86_64__)
+#if HAVE_AVX2
     if (__builtin_cpu_supports("avx2"))
         CHOOSE(canonicalise, _avx2, copy(out, p, bytes), sums, out, p, bytes)
 #endif

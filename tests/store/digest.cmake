@@ -1,6 +1,10 @@
 # The digest, placements, element values and the arena.
 rlk_add_test(store.digest.vectors SOURCES test_digest_vectors.c LABELS unit LIBS rlk_store)
 rlk_add_test(store.digest SOURCES test_digest.c slow_digest.c LABELS unit LIBS rlk_store)
+# The same without AVX2, whatever this machine has.
+rlk_add_test(store.digest.baseline SOURCES test_digest.c slow_digest.c ${PROJECT_SOURCE_DIR}/store/rlk_digest_scan.c
+  LABELS unit LIBS rlk_store)
+target_compile_definitions(store.digest.baseline PRIVATE RLK_NO_AVX2)
 rlk_add_test(store.dtype_value SOURCES test_dtype_value.c LABELS unit LIBS rlk_store)
 rlk_add_test(store.arena SOURCES test_arena.c LABELS unit LIBS rlk_store)
 target_link_options(store.arena PRIVATE -Wl,--wrap=malloc,--wrap=calloc)
