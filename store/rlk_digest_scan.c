@@ -9,6 +9,7 @@
 #define VECTOR 32
 #if defined(__x86_64__) && !defined(RLK_NO_AVX2) /* a test builds the baseline alone */
 #define HAVE_AVX2 1
+#include <immintrin.h>
 #else
 #define HAVE_AVX2 0
 #endif
@@ -119,10 +120,47 @@ _Static_assert(RLKI_PIECE / VECTOR <= 128, "the count of one lane in one piece f
 #define BASE_ISA
 FORMATS(SCAN, _base, BASE_ISA)
 FORMATS(CANONICALISE, _base, BASE_ISA)
+
 #if HAVE_AVX2
 #define AVX2_ISA __attribute__((target("avx2")))
-FORMATS(SCAN, _avx2, AVX2_ISA)
 FORMATS(CANONICALISE, _avx2, AVX2_ISA)
+SCAN(e8m0_avx2, AVX2_ISA, int8_t, v8, 0x7f, 0x7f, 0xff, 0, 0, 0, 0)
+SCAN(fp64_avx2, AVX2_ISA, int64_t, v64, INT64_MAX, 0x7ff0000000000000, 0, 0, 0x8000000000000000, 1, 1)
+
+/* The scan that matters, in three operations a vector: the largest magnitude seen, and the smallest signed number,
+ * which is the bits of -0 (of NaN in the fnuz types). Nothing is special while the largest magnitude is at most FINITE.
+ */
+#define SCAN_AVX2(name, T, LANES, MAG, FINITE)                                                                         \
+    AVX2_ISA static bool scan_##name(const unsigned char *p, size_t bytes)                                             \
+    {                                                                                                                  \
+        const __m256i mask = _mm256_set1_##LANES((T)(MAG));                                                            \
+        __m256i high = _mm256_setzero_si256(), low = high, high2 = high, low2 = high;                                  \
+        size_t i = 0;                                                                                                  \
+        for (; i + 64 <= bytes; i += 64) {                                                                             \
+            __m256i a = _mm256_loadu_si256((const __m256i *)(const void *)(p + i));                                    \
+            __m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(p + i + 32));                               \
+            low = _mm256_min_##LANES(low, a);                                                                          \
+            low2 = _mm256_min_##LANES(low2, b);                                                                        \
+            high = _mm256_max_##LANES(high, _mm256_and_si256(a, mask));                                                \
+            high2 = _mm256_max_##LANES(high2, _mm256_and_si256(b, mask));                                              \
+        }                                                                                                              \
+        for (; i < bytes; i += 32) {                                                                                   \
+            __m256i a = _mm256_setzero_si256();                                                                        \
+            memcpy(&a, p + i, bytes - i < 32 ? bytes - i : 32);                                                        \
+            low = _mm256_min_##LANES(low, a);                                                                          \
+            high = _mm256_max_##LANES(high, _mm256_and_si256(a, mask));                                                \
+        }                                                                                                              \
+        const __m256i least = _mm256_set1_##LANES((T)((T)1 << (8 * sizeof(T) - 1)));                                   \
+        low = _mm256_cmpeq_##LANES(_mm256_min_##LANES(low, low2), least);                                              \
+        high = _mm256_cmpgt_##LANES(_mm256_max_##LANES(high, high2), _mm256_set1_##LANES((T)(FINITE)));                \
+        return _mm256_movemask_epi8(_mm256_or_si256(low, high)) != 0;                                                  \
+    }
+SCAN_AVX2(e4m3_avx2, int8_t, epi8, 0x7f, 0x7e)
+SCAN_AVX2(e5m2_avx2, int8_t, epi8, 0x7f, 0x7b)
+SCAN_AVX2(fnuz_avx2, int8_t, epi8, 0x7f, 0x7f)
+SCAN_AVX2(fp16_avx2, int16_t, epi16, 0x7fff, 0x7bff)
+SCAN_AVX2(bf16_avx2, int16_t, epi16, 0x7fff, 0x7f7f)
+SCAN_AVX2(fp32_avx2, int32_t, epi32, 0x7fffffff, 0x7f7fffff)
 #endif
 
 static void copy(unsigned char *out, const unsigned char *p, size_t bytes)

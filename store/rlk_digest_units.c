@@ -31,12 +31,15 @@ static inline rlk_u128 split(u128 v)
     return (rlk_u128){(uint64_t)v, (uint64_t)(v >> 64)};
 }
 
-/* One loop for each unit length: with a constant length XXH3 of a short input is a handful of multiplications. */
+/* One loop for each unit length: with a constant length XXH3 of a short input is a handful of multiplications. The next
+ * piece is asked for while this one is hashed, so that its scan does not wait for memory. */
 #define UNITS(LEN)                                                                                                     \
     __attribute__((flatten)) static struct unit_sums units_##LEN(const unsigned char *p, uint64_t n,                   \
                                                                  uint64_t number) {                                    \
         struct unit_sums s = {0, 0};                                                                                   \
         for (uint64_t i = 0; i < n; i++, p += LEN) {                                                                   \
+            if (LEN >= 16)                                                                                             \
+                __builtin_prefetch((const void *)((uintptr_t)p + RLKI_PIECE));                                         \
             XXH128_hash_t h = XXH3_128bits(p, LEN);                                                                    \
             s.positional += numbered(h, number + i);                                                                   \
             s.multiset += h.low64;                                                                                     \
