@@ -1,6 +1,7 @@
 #include "store/rlk_codec.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-endian and fixed-width values are copied");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "the format is little-endian and fixed-width values are copied");
 
 bool rlki_buf_grow(struct rlki_buf *b, size_t more)
 {

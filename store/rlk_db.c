@@ -168,8 +168,8 @@ int rlki_db_put(struct rlki_db *db, enum rlki_database which, const void *key, s
     return RLK_OK;
 }
 
-int rlki_db_get(struct rlki_db *db, enum rlki_database which, const void *key, size_t nkey, const void **body, size_t *n,
-                struct rlk_detail *detail)
+int rlki_db_get(struct rlki_db *db, enum rlki_database which, const void *key, size_t nkey, const void **body,
+                size_t *n, struct rlk_detail *detail)
 {
     MDB_val k = {nkey, (void *)(uintptr_t)key}, v;
     int err = mdb_get(db->txn, db->dbi[which], &k, &v);
@@ -182,7 +182,8 @@ int rlki_db_get(struct rlki_db *db, enum rlki_database which, const void *key, s
     return RLK_OK;
 }
 
-int rlki_db_delete(struct rlki_db *db, enum rlki_database which, const void *key, size_t nkey, struct rlk_detail *detail)
+int rlki_db_delete(struct rlki_db *db, enum rlki_database which, const void *key, size_t nkey,
+                   struct rlk_detail *detail)
 {
     MDB_val k = {nkey, (void *)(uintptr_t)key};
     int err = mdb_del(db->txn, db->dbi[which], &k, NULL);

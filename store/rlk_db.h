@@ -32,9 +32,10 @@ int rlki_db_grow(struct rlki_db *db, struct rlk_detail *detail);
 int rlki_db_put(struct rlki_db *db, enum rlki_database which, const void *key, size_t nkey, const void *body, size_t n,
                 bool append, struct rlk_detail *detail);
 /* The body under a key (check apart); valid until the next put. RLK_ENOENT. */
-int rlki_db_get(struct rlki_db *db, enum rlki_database which, const void *key, size_t nkey, const void **body, size_t *n,
-                struct rlk_detail *detail);
-int rlki_db_delete(struct rlki_db *db, enum rlki_database which, const void *key, size_t nkey, struct rlk_detail *detail);
+int rlki_db_get(struct rlki_db *db, enum rlki_database which, const void *key, size_t nkey, const void **body,
+                size_t *n, struct rlk_detail *detail);
+int rlki_db_delete(struct rlki_db *db, enum rlki_database which, const void *key, size_t nkey,
+                   struct rlk_detail *detail);
 /* Smallest key of a database, copied. RLK_ENOENT when it is empty. */
 int rlki_db_first(struct rlki_db *db, enum rlki_database which, void *key, size_t *nkey, size_t room,
                   struct rlk_detail *detail);

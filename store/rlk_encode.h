@@ -20,8 +20,8 @@ struct rlki_encoder { /* zero-initialised = empty */
 /* Id of a string, sanitised to UTF-8; 0 for "". Out of memory: *oom = true. */
 uint32_t rlki_encode_string(struct rlki_encoder *enc, const char *s, bool *oom);
 
-/* Appends length and record of *event (seq filled in; no PENDING tensor) to *out. RLK_ENOMEM, RLK_ELIMIT: nothing appended.
- * The ids of phase and module are handed back for the roll-up. */
+/* Appends length and record of *event (seq filled in; no PENDING tensor) to *out. RLK_ENOMEM, RLK_ELIMIT: nothing
+ * appended. The ids of phase and module are handed back for the roll-up. */
 int rlki_encode_event(struct rlki_encoder *enc, struct rlki_buf *out, const struct rlk_event *event, uint32_t *phase,
                       uint32_t *module);
 

@@ -1,8 +1,8 @@
 /* rlk_event.h - one event of a recording, in memory: what a writer is given and what a reader gives back.
  *
- * Ownership: everything a struct rlk_event points at belongs to whoever made it. rlk_producer_put() copies what it needs
- * before it returns; a reader's events live in the caller's struct rlk_arena.
- * Strings are UTF-8 without NUL, at most RLK_MAX_STRING bytes; NULL and "" mean the same on writing, a reader gives "".
+ * Ownership: everything a struct rlk_event points at belongs to whoever made it. rlk_producer_put() copies what it
+ * needs before it returns; a reader's events live in the caller's struct rlk_arena. Strings are UTF-8 without NUL, at
+ * most RLK_MAX_STRING bytes; NULL and "" mean the same on writing, a reader gives "".
  */
 #ifndef STORE_RLK_EVENT_H
 #define STORE_RLK_EVENT_H
@@ -57,9 +57,9 @@ enum rlk_role {
 };
 
 enum rlk_tensor_state {
-    RLK_T_DIGESTED = 0,     /* sums hold */
-    RLK_T_REFERENCE = 1,    /* an input: the bytes of output `ref_output` of event `ref_event`, seen through `ref_view` */
-    RLK_T_UNDEFINED = 2,    /* the operator leaves it undefined; `reason` says why */
+    RLK_T_DIGESTED = 0,  /* sums hold */
+    RLK_T_REFERENCE = 1, /* an input: the bytes of output `ref_output` of event `ref_event`, seen through `ref_view` */
+    RLK_T_UNDEFINED = 2, /* the operator leaves it undefined; `reason` says why */
     RLK_T_NOT_DIGESTED = 3, /* `reason`: "alloc", "async-copy", "ring-full", "autotune", "level", ... */
     RLK_T_PENDING = 4,      /* writers only: `ticket` is resolved by rlk_writer_options.resolve; never stored */
 };
@@ -81,12 +81,12 @@ struct rlk_tensor {
     uint32_t ndim;
     const uint64_t *shape; /* what this rank holds */
 
-    const char *reason;    /* UNDEFINED, NOT_DIGESTED */
-    struct rlk_sums sums;  /* DIGESTED */
-    uint64_t ref_event;    /* REFERENCE: sequence number in the same environment */
-    uint32_t ref_output;   /* REFERENCE: index among its outputs (a weights event's tensors count as outputs) */
-    rlk_u128 ref_view;     /* REFERENCE: hash of the view's geometry; 0 = the output itself */
-    uint64_t ticket;       /* PENDING */
+    const char *reason;   /* UNDEFINED, NOT_DIGESTED */
+    struct rlk_sums sums; /* DIGESTED */
+    uint64_t ref_event;   /* REFERENCE: sequence number in the same environment */
+    uint32_t ref_output;  /* REFERENCE: index among its outputs (a weights event's tensors count as outputs) */
+    rlk_u128 ref_view;    /* REFERENCE: hash of the view's geometry; 0 = the output itself */
+    uint64_t ticket;      /* PENDING */
 
     const struct rlk_place *place; /* NULL = local: compared only under the same layout */
     uint64_t alloc;                /* generation of the buffer, never an address; 0 = unknown */
@@ -204,7 +204,7 @@ struct rlk_event {
             const char *generator; /* or a generator and its seed */
             uint64_t seed;
         } leaf;
-        struct { /* launch: launches[0]; nlaunches = 1 */
+        struct {               /* launch: launches[0]; nlaunches = 1 */
             const char *entry; /* API entry point, "" if unknown */
         } launch;
         struct {

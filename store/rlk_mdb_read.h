@@ -1,7 +1,8 @@
 /* rlk_mdb_read.h - reads LMDB 0.9 files without LMDB (internal): no lock, no map, every step checked.
  *
- * The file is hostile. Pages are read with pread(); page numbers, types, offsets, sizes, key order and depth are checked
- * before they are followed, so a walk ends and stays in the file whatever the bytes are. RLK_ECORRUPT with the place.
+ * The file is hostile. Pages are read with pread(); page numbers, types, offsets, sizes, key order and depth are
+ * checked before they are followed, so a walk ends and stays in the file whatever the bytes are. RLK_ECORRUPT with the
+ * place.
  */
 #ifndef STORE_RLK_MDB_READ_H
 #define STORE_RLK_MDB_READ_H
@@ -15,8 +16,8 @@
 struct rlki_mdb {
     int fd;
     uint32_t page_bytes;
-    uint64_t pages;    /* whole pages in the file */
-    uint64_t txnid;    /* of the root in use */
+    uint64_t pages; /* whole pages in the file */
+    uint64_t txnid; /* of the root in use */
     uint64_t main_root;
     uint32_t main_depth;
 };

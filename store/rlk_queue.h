@@ -26,7 +26,7 @@ struct rlki_far { /* body of a FAR slot: malloc'ed, freed by the consumer */
 
 struct rlki_queue {
     uint8_t *ring;
-    uint64_t size; /* a power of two */
+    uint64_t size;                      /* a power of two */
     _Alignas(64) _Atomic uint64_t head; /* consumed up to here */
     _Alignas(64) _Atomic uint64_t tail; /* published up to here */
     uint64_t head_seen, reserved;       /* the producer's own */

@@ -13,8 +13,8 @@ struct rlk_env;
 int rlk_env_open(struct rlk_env **out, const char *dir, struct rlk_detail *detail);
 void rlk_env_close(struct rlk_env *env);
 
-uint64_t rlk_env_count(const struct rlk_env *env);   /* events committed */
-bool rlk_env_complete(const struct rlk_env *env);    /* END present and its counts and chain agree */
+uint64_t rlk_env_count(const struct rlk_env *env); /* events committed */
+bool rlk_env_complete(const struct rlk_env *env);  /* END present and its counts and chain agree */
 /* Ranks: from END, else from the events. Points into env. */
 const uint32_t *rlk_env_ranks(const struct rlk_env *env, uint32_t *n);
 /* From END; when there is none, counted from what was committed. */
@@ -54,8 +54,7 @@ int rlk_env_steps(struct rlk_env *env, int (*visit)(void *context, const struct 
                   struct rlk_detail *detail);
 /* The (phase, module) nodes of one (step, rank), in order of first_seq. */
 int rlk_env_modules(struct rlk_env *env, int64_t step, uint32_t rank,
-                    int (*visit)(void *context, const struct rlk_roll *roll), void *context,
-                    struct rlk_detail *detail);
+                    int (*visit)(void *context, const struct rlk_roll *roll), void *context, struct rlk_detail *detail);
 
 /* Bytes stored under a content id: *bytes is malloc'ed. RLK_ENOENT: none. RLK_ECORRUPT: they do not match the id.
  * More than max_bytes when unpacked: RLK_ELIMIT. */

@@ -54,7 +54,9 @@ int rlk_env_payload(struct rlk_env *env, rlk_u128 id, uint64_t max_bytes, void *
         rlki_buf_release(&out);
         if (rc != RLK_ELIMIT)
             rlk_fail(detail, rc, "payload %016llx%016llx: %s", (unsigned long long)id.hi, (unsigned long long)id.lo,
-                     rc == RLK_ENOENT ? "not stored" : rc == RLK_ECORRUPT ? "damaged" : rlk_error_sentence(rc));
+                     rc == RLK_ENOENT     ? "not stored"
+                     : rc == RLK_ECORRUPT ? "damaged"
+                                          : rlk_error_sentence(rc));
         return rlki_env_place(env, rc, detail);
     }
     *bytes = out.p;

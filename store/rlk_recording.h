@@ -44,7 +44,7 @@ enum rlk_seal_state {
 int rlk_recording_seal(const char *dir, struct rlk_detail *detail);
 /* Compares; `visit` (may be NULL) is called for each place that differs, most telling first: a record of an
  * environment, or a file and page. */
-int rlk_recording_verify(const char *dir, enum rlk_seal_state *state,
-                         int (*visit)(void *context, const char *place), void *context, struct rlk_detail *detail);
+int rlk_recording_verify(const char *dir, enum rlk_seal_state *state, int (*visit)(void *context, const char *place),
+                         void *context, struct rlk_detail *detail);
 
 #endif

@@ -11,10 +11,10 @@ extern "C" {
 #endif
 
 /* Bounds of the format (docs/format.md). A writer refuses more; a reader takes more for damage. */
-#define RLK_MAX_STRING 4096u         /* bytes of one string, terminator apart */
-#define RLK_MAX_DIMS 64u             /* dimensions of one tensor */
-#define RLK_MAX_TENSORS (1u << 20)   /* tensors of one event */
-#define RLK_MAX_EVENTS (1ull << 32)  /* events of one environment */
+#define RLK_MAX_STRING 4096u        /* bytes of one string, terminator apart */
+#define RLK_MAX_DIMS 64u            /* dimensions of one tensor */
+#define RLK_MAX_TENSORS (1u << 20)  /* tensors of one event */
+#define RLK_MAX_EVENTS (1ull << 32) /* events of one environment */
 
 /* 128-bit integers mod 2^128. */
 typedef struct rlk_u128 {

@@ -87,7 +87,8 @@ int rlk_writer_open(struct rlk_writer **out, const struct rlk_writer_options *op
 
 int rlk_writer_meta(struct rlk_writer *w, const char *key, const char *value)
 {
-    size_t nkey = key ? strnlen(key, RLKI_MAX_META_KEY + 1) : 0, n = value ? strnlen(value, RLKI_MAX_META_VALUE + 1) : 0;
+    size_t nkey = key ? strnlen(key, RLKI_MAX_META_KEY + 1) : 0,
+           n = value ? strnlen(value, RLKI_MAX_META_VALUE + 1) : 0;
     if (nkey == 0 || nkey > RLKI_MAX_META_KEY || n > RLKI_MAX_META_VALUE)
         return nkey == 0 ? RLK_EINVAL : RLK_ELIMIT;
     if (!rlki_utf8((const uint8_t *)key, nkey) || (n && !rlki_utf8((const uint8_t *)value, n)) ||

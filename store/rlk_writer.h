@@ -13,12 +13,12 @@ struct rlk_writer;
 struct rlk_producer;
 
 struct rlk_writer_options {
-    const char *dir;           /* environment directory NAME.rlk/rank-RRRRR.pid-P; created; must not exist */
-    uint64_t queue_bytes;      /* a producer's queue; 0 = 4 MiB */
-    uint32_t commit_ms;        /* commit at least this often; 0 = 500 */
-    uint32_t wait_ms;          /* a producer waits at most this long for a full queue, then drops; 0 = 100; waits are stall_ns */
-    uint64_t max_bytes;        /* stop recording (noted) when the environment grows past this; 0 = no bound */
-    uint64_t keep_last_steps;  /* retention; 0 = all */
+    const char *dir;      /* environment directory NAME.rlk/rank-RRRRR.pid-P; created; must not exist */
+    uint64_t queue_bytes; /* a producer's queue; 0 = 4 MiB */
+    uint32_t commit_ms;   /* commit at least this often; 0 = 500 */
+    uint32_t wait_ms; /* a producer waits at most this long for a full queue, then drops; 0 = 100; waits are stall_ns */
+    uint64_t max_bytes;       /* stop recording (noted) when the environment grows past this; 0 = no bound */
+    uint64_t keep_last_steps; /* retention; 0 = all */
     /* Resolves PENDING tensors (digests still on a device). RLK_OK, RLK_EAGAIN, or an error: not digested. */
     int (*resolve)(void *context, uint64_t ticket, struct rlk_sums *sums);
     void *resolve_context;

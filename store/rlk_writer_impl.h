@@ -16,8 +16,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define RLKI_CHUNK_BYTES (128u << 10)     /* a chunk is closed when its records reach this */
-#define RLKI_BATCH_BYTES (16u << 20)      /* a batch is committed early when it reaches this */
+#define RLKI_CHUNK_BYTES (128u << 10)      /* a chunk is closed when its records reach this */
+#define RLKI_BATCH_BYTES (16u << 20)       /* a batch is committed early when it reaches this */
 #define RLKI_FAR_BYTES (UINT64_C(1) << 30) /* what may wait outside the queues */
 #define RLKI_SEEN_BLOBS 4096u
 
@@ -59,13 +59,13 @@ struct rlki_batch { /* the writer thread's own */
     int64_t newest; /* step */
     struct rlki_rank *ranks;
     size_t nranks, cap_ranks, recent_rank;
-    uint32_t *rank_list; /* for the state record */
+    uint32_t *rank_list;          /* for the state record */
     struct rlki_chunk_info *kept; /* chunks in the database, for retention */
     size_t nkept, cap_kept, kept_from;
     uint64_t keep_last_steps;
     bool dirty;       /* something to commit */
     bool roll_broken; /* out of memory in the roll-up: no END */
-    void *zstd; /* ZSTD_CCtx */
+    void *zstd;       /* ZSTD_CCtx */
 };
 
 struct rlk_writer {

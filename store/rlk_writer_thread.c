@@ -328,7 +328,8 @@ void *rlki_writer_main(void *writer)
             l.last_progress = now;
         bool full = rlki_batch_bytes(&w->batch) >= RLKI_BATCH_BYTES;
         bool empty = taken == 0 && w->merged == atomic_load_explicit(&w->next_seq, memory_order_relaxed);
-        bool flush = l.flush_mark > w->flushed && w->merged >= l.flush_to; /* `flushed` is written by this thread only */
+        bool flush =
+            l.flush_mark > w->flushed && w->merged >= l.flush_to; /* `flushed` is written by this thread only */
         if (full || flush || now - l.last_commit >= every)
             commit(&l, false);
         if (l.closing && ok && empty)

@@ -274,8 +274,11 @@ static void large_event(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_field_of_every_kind), cmocka_unit_test(payloads), cmocka_unit_test(empty_and_existing),
-        cmocka_unit_test(refused),                   cmocka_unit_test(large_event),
+        cmocka_unit_test(every_field_of_every_kind),
+        cmocka_unit_test(payloads),
+        cmocka_unit_test(empty_and_existing),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(large_event),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
