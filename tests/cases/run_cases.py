@@ -4,6 +4,7 @@ usage: run_cases.py BIN_DIR [--set foundation] [--only GLOB] [--list]
 
 A case is a folder: a.json, b.json, more specs (a2.json...), expect.json. Keys of expect.json, each optional:
   exit, verdict, complete, downstream, masked      compared as they are
+  process_exit                                     the exit status, where it is not the `exit` of the JSON (--bisect)
   first, per_rank                                  compared as far as they go (a subset of the keys; a list by position, or
                                                    per_rank by "rank"); null must be null; "present" = anything but null
   roots                                            a number = how many; a list = exactly these, in any order, as subsets
@@ -62,8 +63,9 @@ def brief(diff):
 def judge(expect, code, report):
     """Sentences about how the run disagrees with expect.json; [] = it agrees."""
     out = []
-    if "exit" in expect and code != expect["exit"]:
-        out.append(f"exit: expected {expect['exit']}, got {code}")
+    status = expect.get("process_exit", expect.get("exit", code))
+    if code != status:
+        out.append(f"exit: expected {status}, got {code}")
     if report is None:
         return out + ["no JSON"]
     if "exit" in expect and report.get("exit") != expect["exit"]:
@@ -119,7 +121,7 @@ def self_test():
                        "per_rank": [{"rank": 1, "first": None}]}.items():
         assert judge({key: wrong}, 1, report), key
     assert judge({"first": None}, 1, report) and judge({"first": {"a": "present"}}, 1, report)
-    assert judge({"roots": 3}, 1, report) and judge({"exit": 1}, 0, report)
+    assert judge({"roots": 3}, 1, report) and judge({"exit": 1}, 0, report) and judge({"process_exit": 125}, 1, report)
 
 
 def main():
