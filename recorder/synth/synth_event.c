@@ -1,7 +1,7 @@
 /* Events: the identity keys that every kind shares, ranks, attributes, launches, and the list of events. */
 #include "recorder/synth/synth_spec.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "recorder/synth/rlk_synth.h"
@@ -9,27 +9,33 @@
 #define MAX_ATTRS 4096u
 #define MAX_LAUNCHES (1u << 20)
 
+static int by_rank(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
 int sy_read_ranks(struct sy_spec *spec, const struct sy_at *at, bool ascending, uint32_t *n, const uint32_t **ranks)
 {
     size_t count = 0;
     int rc = sy_list(at, 0, spec->ranks, &count);
     uint32_t *list = rc ? NULL : SY_NEW(spec, count, uint32_t);
-    bool *seen = rc ? NULL : SY_NEW(spec, spec->ranks, bool);
 
-    if (!rc && (!list || !seen))
+    if (!rc && !spec->seen)
+        spec->seen = SY_NEW(spec, spec->ranks, uint32_t);
+    if (!rc && (!list || !spec->seen))
         rc = RLK_ENOMEM;
+    spec->stamp++;
     for (size_t i = 0; i < count && !rc; i++) {
         struct sy_at item = sy_item(at, i);
         rc = sy_u32(&item, 0, spec->ranks - 1, &list[i]);
-        if (!rc && seen[list[i]])
+        if (!rc && spec->seen[list[i]] == spec->stamp)
             rc = sy_fail(&item, "rank %u is there twice", list[i]);
         if (!rc)
-            seen[list[i]] = true;
+            spec->seen[list[i]] = spec->stamp;
     }
-    if (!rc && ascending)
-        for (uint32_t r = 0, used = 0; r < spec->ranks; r++)
-            if (seen[r])
-                list[used++] = r;
+    if (!rc && ascending && count)
+        qsort(list, count, sizeof *list, by_rank);
     *n = (uint32_t)count;
     *ranks = list;
     return rc;

@@ -241,11 +241,13 @@ json_t *sy_manifest(const struct sy_spec *spec, const char *tool)
 
     strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     json_t *planes = json_array();
-    if (planes && spec->any_launch)
+    if (!planes)
+        return NULL;
+    if (spec->any_launch)
         failed |= json_array_append_new(planes, json_string("launch"));
-    if (planes && spec->any_tensor)
+    if (spec->any_tensor)
         failed |= json_array_append_new(planes, json_string("tensor"));
-    json_t *m = json_pack("{si s{si si} ss ss sb ss ss si so* s{si}}", "rlk_recording", 1, "format", "major",
+    json_t *m = json_pack("{si s{si si} ss ss sb ss ss si so s{si}}", "rlk_recording", 1, "format", "major",
                           RLK_FORMAT_MAJOR, "minor", RLK_FORMAT_MINOR, "created", created, "tool",
                           tool ? tool : "rlkrec synth", "synthetic", 1, "level", spec->capture, "inputs", "reference",
                           "ranks", (int)spec->ranks, "planes", planes, "exit", "code", 0);

@@ -143,6 +143,7 @@ struct sy_spec {
     struct rlk_arena arena;
     json_t *names, *allocs, *occurrences, *ids; /* text -> number */
     uint64_t max_bytes;
+    uint32_t *seen, stamp; /* scratch: seen[r] == stamp = rank r is in the list at hand */
 };
 
 /* Reads the whole spec; on failure everything is released. sy_spec_release may be called on a zeroed one. */

@@ -19,11 +19,11 @@ def write(text, folder):
     return path
 
 
-def record(spec):
+def record(spec, *options):
     """Synthesises; returns (events, environments, recording) of the dump. Fails loudly."""
     with tempfile.TemporaryDirectory(prefix="rlksynth") as tmp:
         path, out = write(spec, tmp), pathlib.Path(tmp) / "x.rlk"
-        rc, _, err = tool(path, out)
+        rc, _, err = tool(*options, path, out)
         assert rc == 0, f"synth: {rc} {err}"
         rc, text, err = tool("--dump", out)
         assert rc == 0, f"dump: {rc} {err}"
@@ -32,11 +32,11 @@ def record(spec):
     return ([x for x in lines if "seq" in x], [x for x in lines if "dir" in x], lines[-1])
 
 
-def refused(spec):
+def refused(spec, *options):
     """Synthesises a wrong spec; returns the message. Nothing may be left behind."""
     with tempfile.TemporaryDirectory(prefix="rlksynth") as tmp:
         path, out = write(spec, tmp), pathlib.Path(tmp) / "x.rlk"
-        rc, _, err = tool(path, out)
+        rc, _, err = tool(*options, path, out)
         assert rc == 2, f"expected exit 2, got {rc}: {err} {str(spec)[:300]}"
         assert not out.exists(), f"left behind: {out}"
     return err

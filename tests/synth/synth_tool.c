@@ -1,6 +1,7 @@
 /* What the Python tests drive: rlk_synth from a file, and a dump of a recording through the store's own reader.
  *
  *   synth_tool SPEC DIR      0, or 2 with the error on stderr
+ *   synth_tool --max-bytes N SPEC DIR
  *   synth_tool --check SPEC
  *   synth_tool --dump DIR    one JSON line an event, then one an environment, then one for the recording
  */
@@ -296,6 +297,9 @@ int main(int argc, char **argv)
         if (!rc)
             rc = rlk_synth_check(spec, &detail);
         json_decref(spec);
+    } else if (argc == 5 && strcmp(argv[1], "--max-bytes") == 0) {
+        struct rlk_synth_options options = {.max_bytes = strtoull(argv[2], NULL, 10)};
+        rc = rlk_synth_file(argv[3], argv[4], &options, NULL, &detail);
     } else if (argc == 3) {
         rc = rlk_synth_file(argv[1], argv[2], NULL, NULL, &detail);
     }

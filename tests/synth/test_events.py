@@ -269,6 +269,32 @@ def test_the_same_spec_gives_the_same_events():
     assert d.record(s)[:2] == d.record(s)[:2]
 
 
+def test_little_memory_gives_the_same_recording():
+    """Values are kept from rank to rank only while there is room; what must be held and is too much is refused."""
+    chain = [op([], [T("x", [1000], "fp32", fill={"normal": 1})])]
+    for i in range(40):
+        chain.append(op([T("x", [1000], fill={"like": "x"})], [T("x", [1000], fill={"like": "x"}, edit=[
+            {"mask": {"shard": 2}, "change": {"ulp": i}}, {"mask": {"tail": 990}, "change": {"add": 1}}])]))
+    s = spec(chain, ranks=4)
+    plenty = d.record(s)
+    assert d.record(s, "--max-bytes", "20000")[0] == plenty[0]
+    digests = [e["tensors"][-1]["printed"] for e in plenty[0] if e["seq"] == 40]
+    assert digests[0] == digests[1] == digests[3] != digests[2], digests
+    m = d.refused(s, "--max-bytes", "6000")
+    assert m.startswith("RLK_ELIMIT: events[1].out[0]: the tensors that must be held here exceed 6000 bytes (rank 0)"), m
+    assert "events[0].out[0].shape: 4000 bytes, at most 3000" in d.refused(s, "--max-bytes", "3000")
+
+
+def test_many_ranks():
+    """Every rank has its own environment and its own values; tensors that are the same are made once."""
+    n = 300
+    _, envs, rec = d.record(spec([op([], [T("x", [1024, 1024], fill={"normal": 1})]),
+                                  op([T("x", [1024, 1024], fill={"like": "x"})], [T("y", [2], fill={"const": 1}, edit=[
+                                      {"mask": {"shard": 299}, "change": {"add": 1}}])])], ranks=n))
+    assert len(envs) == n and rec["complete"] and rec["seal"] == "good"
+    assert [e["ranks"] for e in envs] == [[r] for r in range(n)]
+
+
 def test_all_kinds_in_one():
     events, _, _ = d.record(spec([k[0] for k in KINDS] * 3))
     assert [e["seq"] for e in events] == list(range(3 * len(KINDS)))
