@@ -1,0 +1,352 @@
+/* observer_tensors.h - tensors and their storages as the tap sees them. A part of observer.cpp, included there alone.
+ */
+#ifndef RECORDER_TORCH_OBSERVER_TENSORS_H
+#define RECORDER_TORCH_OBSERVER_TENSORS_H
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <torch/version.h>
+
+#include "recorder/torch/spans.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace
+{
+
+using c10::DispatchKey;
+using c10::IValue;
+
+std::atomic<bool> g_on{false};
+std::atomic<uint64_t> g_compiled{1}; /* raised by each compiled region: what it wrote is not known */
+
+void fault(const char *code, const char *text)
+{
+    g_on = false;
+    if (const rlk_tap_api *tap = rlk_tap())
+        tap->fault(code, text);
+}
+
+/* Storages: generation and version */
+
+struct StorageEntry {
+    c10::weak_intrusive_ptr<c10::StorageImpl> weak; /* keeps the address from being used again, not the bytes */
+    uint64_t generation, version, compiled;
+    const void *data;
+    /* Version counters of the tensors that look at it, as last seen: a change that no recorded operator made is a write
+     * that was not seen. A counter is known by its address only; a recycled one costs a digest, never a wrong
+     * reference. */
+    struct {
+        const void *id;
+        uint32_t value;
+    } counters[3];
+    int pending; /* collectives that are still writing it */
+    bool torn;   /* and something else wrote it meanwhile */
+};
+
+struct StorageTable {
+    std::mutex lock;
+    std::unordered_map<const c10::StorageImpl *, StorageEntry> map;
+    size_t sweep_at = 4096;
+};
+StorageTable &storages = *new StorageTable; /* never destroyed: callbacks may run while the process ends */
+
+/* `lock` is held. */
+StorageEntry &storage_entry(c10::StorageImpl *s)
+{
+    auto it = storages.map.find(s);
+    if (it != storages.map.end() && !it->second.weak.expired())
+        return it->second;
+    const rlk_tap_api *tap = rlk_tap();
+    if (it != storages.map.end()) {
+        tap->storage_free(it->second.generation);
+        storages.map.erase(it);
+    }
+    if (storages.map.size() >= storages.sweep_at) {
+        for (auto i = storages.map.begin(); i != storages.map.end();) {
+            if (i->second.weak.expired()) {
+                tap->storage_free(i->second.generation);
+                i = storages.map.erase(i);
+            } else {
+                ++i;
+            }
+        }
+        storages.sweep_at = std::max<size_t>(4096, 2 * storages.map.size());
+    }
+    StorageEntry fresh{c10::weak_intrusive_ptr<c10::StorageImpl>(
+                           c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(s)),
+                       tap->generation(),
+                       1,
+                       g_compiled.load(),
+                       nullptr,
+                       {},
+                       0,
+                       false};
+    return storages.map.emplace(s, std::move(fresh)).first->second;
+}
+
+const void *counter_id(const at::Tensor &t, uint32_t *value)
+{
+    const c10::VariableVersion &v = t.unsafeGetTensorImpl()->version_counter();
+    if (!v.enabled())
+        return nullptr;
+    static_assert(sizeof(c10::VariableVersion) == sizeof(void *), "a version counter is one pointer");
+    const void *id;
+    std::memcpy(&id, static_cast<const void *>(&v), sizeof id);
+    *value = v.current_version();
+    return id;
+}
+
+void counter_store(StorageEntry &e, const void *id, uint32_t value)
+{
+    for (auto &c : e.counters)
+        if (c.id == id || !c.id) {
+            c = {id, value};
+            return;
+        }
+    std::memmove(&e.counters[0], &e.counters[1], 2 * sizeof e.counters[0]);
+    e.counters[2] = {id, value};
+}
+
+/* Notices writes that no recorded operator made. `lock` is held. */
+void storage_check(StorageEntry &e, const at::Tensor &t, const void *data)
+{
+    bool written = e.data != data || e.compiled != g_compiled.load();
+    uint32_t value = 0;
+    if (const void *id = counter_id(t, &value)) {
+        for (auto &c : e.counters)
+            written |= c.id == id && c.value != value;
+        counter_store(e, id, value);
+    }
+    if (written && e.data) {
+        e.version++;
+        rlk_tap()->storage_written(e.generation);
+    }
+    e.data = data;
+    e.compiled = g_compiled.load();
+}
+
+/* Tensors as the tap sees them */
+
+rlk_dtype dtype_of(c10::ScalarType t)
+{
+    switch (t) {
+    case at::kBool:
+        return RLK_BOOL;
+    case at::kByte:
+    case at::kQUInt8:
+        return RLK_UINT8;
+    case at::kChar:
+    case at::kQInt8:
+        return RLK_INT8;
+    case at::kShort:
+        return RLK_INT16;
+    case at::kInt:
+    case at::kQInt32:
+        return RLK_INT32;
+    case at::kLong:
+        return RLK_INT64;
+    case at::kHalf:
+        return RLK_FP16;
+    case at::kBFloat16:
+        return RLK_BF16;
+    case at::kFloat:
+        return RLK_FP32;
+    case at::kDouble:
+        return RLK_FP64;
+    case at::kComplexHalf:
+        return RLK_COMPLEX32;
+    case at::kComplexFloat:
+        return RLK_COMPLEX64;
+    case at::kComplexDouble:
+        return RLK_COMPLEX128;
+    case c10::ScalarType::Float8_e4m3fn:
+        return RLK_FP8_E4M3;
+    case c10::ScalarType::Float8_e5m2:
+        return RLK_FP8_E5M2;
+    case c10::ScalarType::Float8_e4m3fnuz:
+        return RLK_FP8_E4M3FNUZ;
+    case c10::ScalarType::Float8_e5m2fnuz:
+        return RLK_FP8_E5M2FNUZ;
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3)
+    case c10::ScalarType::UInt16:
+        return RLK_UINT16;
+    case c10::ScalarType::UInt32:
+        return RLK_UINT32;
+    case c10::ScalarType::UInt64:
+        return RLK_UINT64;
+#endif
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8)
+    case c10::ScalarType::Float8_e8m0fnu:
+        return RLK_FP8_E8M0;
+#endif
+    default:
+        return RLK_DTYPE_NONE;
+    }
+}
+
+struct TapTensor {
+    rlk_tap_tensor t;
+    uint64_t shape[RLK_MAX_DIMS];
+    int64_t strides[RLK_MAX_DIMS];
+    char name[96];
+};
+
+bool has_bytes(const at::Tensor &t)
+{
+    const c10::TensorImpl *i = t.unsafeGetTensorImpl();
+    return i->layout() == c10::kStrided && i->has_storage() && !i->key_set().has(DispatchKey::Python) &&
+           !i->key_set().has(DispatchKey::NestedTensor) && !i->has_symbolic_sizes_strides();
+}
+
+const char *no_digest(const char *reason, TapTensor &out)
+{
+    out.t.state = RLK_T_NOT_DIGESTED;
+    out.t.reason = reason;
+    return reason;
+}
+
+/* Everything but generation and version. Sets state NOT_DIGESTED with the reason where there are no bytes to read. */
+void describe(const at::Tensor &t, TapTensor &out)
+{
+    out.t = {};
+    out.t.name = out.name;
+    const c10::TensorImpl *i = t.unsafeGetTensorImpl();
+    out.t.view.dtype = dtype_of(t.scalar_type());
+    if (out.t.view.dtype == RLK_DTYPE_NONE) {
+        out.t.view.dtype = RLK_UINT8;
+        no_digest("dtype", out);
+    }
+    if (!has_bytes(t)) {
+        no_digest(i->layout() != c10::kStrided ? "layout" : "subclass", out);
+        if (i->has_symbolic_sizes_strides() || i->key_set().has(DispatchKey::NestedTensor))
+            return;
+    }
+    if (t.dim() > static_cast<int64_t>(RLK_MAX_DIMS)) {
+        no_digest("dimensions", out);
+        return;
+    }
+    out.t.view.ndim = static_cast<uint32_t>(t.dim());
+    out.t.view.shape = out.shape;
+    for (uint32_t d = 0; d < out.t.view.ndim; d++)
+        out.shape[d] = static_cast<uint64_t>(t.size(d));
+    if (out.t.state != RLK_T_DIGESTED)
+        return;
+    if (!t.is_contiguous()) {
+        for (uint32_t d = 0; d < out.t.view.ndim; d++)
+            out.strides[d] = t.stride(d);
+        out.t.view.strides = out.strides;
+    }
+    out.t.view.offset = static_cast<uint64_t>(t.storage_offset());
+    out.t.view.conj = t.is_conj();
+    out.t.view.neg = t.is_neg();
+    if (!t.device().is_cpu()) {
+        no_digest("device", out);
+        return;
+    }
+    const c10::StorageImpl *s = i->unsafe_storage().unsafeGetStorageImpl();
+    out.t.view.storage_bytes = s->nbytes();
+    out.t.view.storage = s->data();
+    if (!out.t.view.storage && t.numel() > 0)
+        no_digest("no-storage", out);
+}
+
+/* Calls f(tensor) for each defined tensor in a value, lists of any depth included. */
+template <class F> void each_tensor(const IValue &v, const F &f, int depth = 0)
+{
+    if (v.isTensor()) {
+        if (v.toTensor().defined())
+            f(v.toTensor());
+    } else if (v.isList() && depth < 3) {
+        if (v.isIntList() || v.isDoubleList() || v.isBoolList())
+            return;
+        for (const IValue &e : v.toListRef())
+            each_tensor(e, f, depth + 1);
+    } else if (v.isTuple() && depth < 3) {
+        for (const IValue &e : v.toTupleRef().elements())
+            each_tensor(e, f, depth + 1);
+    }
+}
+
+void name_it(TapTensor &out, const std::string &name, int member)
+{
+    if (member < 0)
+        snprintf(out.name, sizeof out.name, "%s", name.c_str());
+    else
+        snprintf(out.name, sizeof out.name, "%s.%d", name.c_str(), member);
+}
+
+/* An input. `compiled`: inside a compiled region, whose kernels write unseen. */
+void put_in(rlk_tap_op *op, const at::Tensor &t, TapTensor &tt, bool always)
+{
+    describe(t, tt);
+    if (has_bytes(t)) {
+        c10::StorageImpl *s = t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+        std::lock_guard<std::mutex> hold(storages.lock);
+        StorageEntry &e = storage_entry(s);
+        storage_check(e, t, s->data_ptr().get());
+        tt.t.generation = e.generation;
+        tt.t.version = e.version;
+        if (e.pending && tt.t.state == RLK_T_DIGESTED)
+            no_digest("async", tt);
+    }
+    tt.t.always_digest = always;
+    rlk_tap()->op_in(op, &tt.t);
+}
+
+/* The storage of `t` was written: a new version, once an event. `lock` is held. */
+void written(StorageEntry &e, const at::Tensor &t)
+{
+    uint32_t value = 0;
+    if (const void *id = counter_id(t, &value))
+        counter_store(e, id, value);
+    e.data = t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->data_ptr().get();
+    e.compiled = g_compiled.load();
+}
+
+void put_out(rlk_tap_op *op, const at::Tensor &t, TapTensor &tt, bool known, const char *reason)
+{
+    describe(t, tt);
+    if (reason)
+        no_digest(reason, tt);
+    if (known && has_bytes(t)) {
+        std::lock_guard<std::mutex> hold(storages.lock);
+        StorageEntry &e = storage_entry(t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+        written(e, t);
+        tt.t.generation = e.generation;
+        tt.t.version = e.version;
+    }
+    rlk_tap()->op_out(op, &tt.t);
+}
+
+/* Raises the version of each distinct storage once. unknown: nobody's output (allocated, or written unseen as well). */
+void raise_versions(const std::vector<at::Tensor> &tensors, bool unknown)
+{
+    std::lock_guard<std::mutex> hold(storages.lock);
+    std::vector<const c10::StorageImpl *> done;
+    for (const at::Tensor &t : tensors) {
+        if (!has_bytes(t))
+            continue;
+        c10::StorageImpl *s = t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+        StorageEntry &e = storage_entry(s);
+        if (std::find(done.begin(), done.end(), s) == done.end()) {
+            e.version++;
+            e.torn |= e.pending > 0;
+            done.push_back(s);
+        }
+        written(e, t);
+        if (unknown)
+            rlk_tap()->storage_written(e.generation);
+    }
+}
+
+} // namespace
+
+#endif
