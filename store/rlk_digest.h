@@ -1,4 +1,5 @@
-/* rlk_digest.h - the digest of docs/digest.md on the CPU: sums that add over parts. Reentrant; no allocation kept. */
+/* rlk_digest.h - the digest of docs/digest.md on the CPU: sums that add over parts.
+ * Reentrant, allocates nothing; takes up to 40 KiB of stack. */
 #ifndef STORE_RLK_DIGEST_H
 #define STORE_RLK_DIGEST_H
 

@@ -6,6 +6,7 @@ rlk_add_test(store.digest.baseline SOURCES test_digest.c slow_digest.c ${PROJECT
   LABELS unit LIBS rlk_store)
 target_compile_definitions(store.digest.baseline PRIVATE RLK_NO_AVX2)
 rlk_add_test(store.dtype_value SOURCES test_dtype_value.c LABELS unit LIBS rlk_store)
+rlk_add_test(store.value_diff SOURCES test_value_diff.c LABELS unit LIBS rlk_store)
 rlk_add_test(store.arena SOURCES test_arena.c LABELS unit LIBS rlk_store)
 target_link_options(store.arena PRIVATE -Wl,--wrap=malloc,--wrap=calloc)
 rlk_add_test(store.digest.layouts SOURCES test_digest_layouts.c LABELS unit LIBS rlk_store)

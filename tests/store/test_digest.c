@@ -143,7 +143,7 @@ static void any_strides(void **state)
 {
     (void)state;
     struct rng r = rng_new(1);
-    for (int round = 0; round < 700; round++) {
+    for (int round = 0; round < 500; round++) {
         struct tensor t;
         uint32_t ndim = (uint32_t)rng_below(&r, 5);
         uint64_t elements = 1;
@@ -163,7 +163,7 @@ static void any_strides(void **state)
 static void wide_transposed(void **state)
 {
     (void)state;
-    static const uint64_t shapes[][2] = {{3, 9000}, {5, 8200}, {31, 2056}, {67, 1030}, {1, 20000}, {2, 16400}};
+    static const uint64_t shapes[][2] = {{3, 5600}, {5, 3400}, {67, 272}, {1, 16500}};
     struct rng r = rng_new(4);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (size_t d = 0; d < NDTYPES; d++) {
@@ -205,7 +205,7 @@ static void any_part(void **state)
     (void)state;
     struct rng r = rng_new(2);
     unsigned lumps = 0;
-    for (int round = 0; round < 700; round++) {
+    for (int round = 0; round < 500; round++) {
         struct tensor t;
         uint64_t logical[6];
         uint32_t nruns[6], total = 0, ndim = 2 + (uint32_t)rng_below(&r, 3);
@@ -232,8 +232,8 @@ static void any_part(void **state)
         check(&t.view, &place);
         tensor_free(&t);
     }
-    if (lumps < 60 || lumps > 640)
-        fail_msg("%u of 700 parts with a border inside a unit: one kind was hardly met", lumps);
+    if (lumps < 40 || lumps > 460)
+        fail_msg("%u of 500 parts with a border inside a unit: one kind was hardly met", lumps);
 }
 
 /* Cuts along every dimension at unit borders: the parts add up to the whole, whatever memory order each has. */
