@@ -150,7 +150,7 @@ SCAN(fp64_avx2, AVX2_ISA, int64_t, v64, INT64_MAX, 0x7ff0000000000000, 0, 0, 0x8
             low = _mm256_min_##LANES(low, a);                                                                          \
             high = _mm256_max_##LANES(high, _mm256_and_si256(a, mask));                                                \
         }                                                                                                              \
-        const __m256i least = _mm256_set1_##LANES((T)((T)1 << (8 * sizeof(T) - 1)));                                   \
+        const __m256i least = _mm256_set1_##LANES((T)(UINT64_C(1) << (8 * sizeof(T) - 1)));                            \
         low = _mm256_cmpeq_##LANES(_mm256_min_##LANES(low, low2), least);                                              \
         high = _mm256_cmpgt_##LANES(_mm256_max_##LANES(high, high2), _mm256_set1_##LANES((T)(FINITE)));                \
         return _mm256_movemask_epi8(_mm256_or_si256(low, high)) != 0;                                                  \
