@@ -79,6 +79,13 @@ static void put_text(struct rlki_buf *b, const char *text)
     rlki_put_bytes(b, text, n);
 }
 
+static void put_ranks(struct rlki_buf *b, const uint32_t *ranks, uint32_t n)
+{
+    rlki_put_v(b, n);
+    for (uint32_t i = 0; i < n; i++)
+        rlki_put_v(b, i ? ranks[i] - (ranks[i - 1] + 1) : ranks[i]);
+}
+
 void rlki_state_put(struct rlki_buf *b, const struct rlki_state *s)
 {
     const struct rlk_coverage *c = &s->cov;
@@ -111,9 +118,8 @@ void rlki_state_put(struct rlki_buf *b, const struct rlki_state *s)
             rlki_put_v(b, i);
             rlki_put_v(b, s->kinds[i]);
         }
-    rlki_put_v(b, s->nranks);
-    for (uint32_t i = 0; i < s->nranks; i++)
-        rlki_put_v(b, i ? s->ranks[i] - (s->ranks[i - 1] + 1) : s->ranks[i]);
+    put_ranks(b, s->ranks, s->nranks);
+    put_ranks(b, s->ranks ? s->ranks + s->nranks : NULL, s->nnamed);
 }
 
 static void get_text(struct rlki_cur *c, char *text, size_t size)
@@ -149,6 +155,28 @@ static void get_coverage(struct rlki_cur *c, struct rlk_coverage *cov)
     }
 }
 
+/* Appends a list of ranks to *ranks, which has `before`. */
+static int get_ranks(struct rlki_cur *c, uint32_t **ranks, uint32_t before, uint32_t *n)
+{
+    uint32_t count = rlki_get_n(c, RLKI_MAX_RANKS, 1);
+    if (count) {
+        uint32_t *list = realloc(*ranks, ((size_t)before + count) * sizeof *list);
+        if (!list)
+            return RLK_ENOMEM;
+        *ranks = list;
+    }
+    uint64_t next = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t rank = next + rlki_get_v32(c);
+        if (rank > UINT32_MAX)
+            c->bad = true;
+        (*ranks)[before + i] = (uint32_t)rank;
+        next = rank + 1;
+    }
+    *n = c->bad ? 0 : count;
+    return RLK_OK;
+}
+
 int rlki_state_get(struct rlki_state *s, uint32_t **ranks, const uint8_t *p, size_t n)
 {
     struct rlki_cur c = {p, p + n, false};
@@ -173,26 +201,19 @@ int rlki_state_get(struct rlki_state *s, uint32_t **ranks, const uint8_t *p, siz
         if (kind < RLKI_KINDS)
             s->kinds[kind] = count;
     }
-    uint32_t nranks = rlki_get_n(&c, RLKI_MAX_RANKS, 1);
     if (c.bad || s->next_seq > RLK_MAX_EVENTS || s->first_seq > s->next_seq)
         return RLK_ECORRUPT;
-    if (nranks && !(*ranks = malloc(nranks * sizeof **ranks)))
-        return RLK_ENOMEM;
-    uint64_t next = 0;
-    for (uint32_t i = 0; i < nranks; i++) {
-        uint64_t rank = next + rlki_get_v32(&c);
-        if (rank > UINT32_MAX)
-            c.bad = true;
-        (*ranks)[i] = (uint32_t)rank;
-        next = rank + 1;
-    }
-    s->nranks = nranks;
+    int rc = get_ranks(&c, ranks, 0, &s->nranks);
+    if (rc == RLK_OK)
+        rc = get_ranks(&c, ranks, s->nranks, &s->nnamed);
     s->ranks = *ranks;
+    if (rc)
+        c.bad = true;
     if (c.bad) {
         free(*ranks);
         *ranks = NULL;
         s->ranks = NULL;
-        return RLK_ECORRUPT;
+        return rc ? rc : RLK_ECORRUPT;
     }
     return RLK_OK;
 }

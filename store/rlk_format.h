@@ -120,11 +120,11 @@ struct rlki_state {
     char fault_text[256];
     struct rlk_coverage cov;
     uint64_t kinds[RLKI_KINDS];
-    uint32_t nranks;
-    const uint32_t *ranks;
+    uint32_t nranks, nnamed;
+    const uint32_t *ranks; /* the nnamed ranks that process groups name and that have no event here follow them */
 };
 void rlki_state_put(struct rlki_buf *b, const struct rlki_state *state);
-/* *ranks is malloc'ed (NULL if none). RLK_ECORRUPT, RLK_ENOMEM. */
+/* *ranks is malloc'ed (NULL if none), both lists one after the other. RLK_ECORRUPT, RLK_ENOMEM. */
 int rlki_state_get(struct rlki_state *state, uint32_t **ranks, const uint8_t *p, size_t n);
 
 /* Is it UTF-8 without NUL? (n bytes) */

@@ -322,6 +322,12 @@ const uint32_t *rlk_env_ranks(const struct rlk_env *env, uint32_t *n)
     return env->ranks;
 }
 
+const uint32_t *rlki_env_named(const struct rlk_env *env, uint32_t *n)
+{
+    *n = env->ranks ? env->state.nnamed : 0;
+    return env->ranks ? env->ranks + env->state.nranks : NULL;
+}
+
 int rlk_env_coverage(struct rlk_env *env, struct rlk_coverage *out, struct rlk_detail *detail)
 {
     (void)detail; /* the checkpoint of the last commit counts what was committed */

@@ -64,6 +64,8 @@ int rlki_env_value(struct rlk_env *env, enum rlki_database db, const void *key, 
 int rlki_env_cursor_value(struct rlk_env *env, enum rlki_database db, const struct rlki_mdb_cursor *c,
                           struct rlki_cur *body, struct rlk_detail *detail);
 
+/* Ranks that process groups name and that have no event here. */
+const uint32_t *rlki_env_named(const struct rlk_env *env, uint32_t *n);
 int rlki_env_tables(struct rlk_env *env); /* sets up env->source; RLK_ENOMEM */
 int rlki_env_string(struct rlk_env *env, uint64_t id, const char **out, struct rlk_detail *detail);
 /* Parses a chunk's value. On success the chunk is filled. */

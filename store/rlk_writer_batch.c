@@ -1,6 +1,7 @@
 #include "store/rlk_writer_impl.h"
 
 #include <stdio.h>
+#include <xxhash.h>
 #include <zstd.h>
 
 #define SMALL_BLOB 256u /* not worth compressing */
@@ -46,6 +47,7 @@ void rlki_batch_forget(struct rlki_batch *b)
     rlki_buf_release(&b->value);
     free(b->ranks);
     free(b->rank_list);
+    free(b->named);
     free(b->kept);
     ZSTD_freeCCtx(b->zstd);
     b->zstd = NULL;
@@ -190,10 +192,6 @@ int rlki_batch_rank(struct rlki_batch *b, uint32_t rank, int64_t step)
             if (!ranks)
                 return RLK_ENOMEM;
             b->ranks = ranks;
-            uint32_t *list = realloc(b->rank_list, cap * sizeof *list);
-            if (!list)
-                return RLK_ENOMEM;
-            b->rank_list = list;
             b->cap_ranks = cap;
         }
         memmove(b->ranks + low + 1, b->ranks + low, (b->nranks - low) * sizeof *b->ranks);
@@ -204,6 +202,39 @@ int rlki_batch_rank(struct rlki_batch *b, uint32_t rank, int64_t step)
     b->recent_rank = low;
     if (step > b->ranks[low].newest)
         b->ranks[low].newest = step;
+    return RLK_OK;
+}
+
+/* Ranks that a process group names: a recording is complete only when all of them have an END. */
+static int name_ranks(struct rlki_batch *b, const uint32_t *ranks, uint32_t n)
+{
+    uint64_t hash = n ? XXH3_64bits(ranks, n * sizeof *ranks) : 0;
+    if (n == 0 || hash == b->named_recent)
+        return RLK_OK;
+    for (uint32_t i = 0; i < n; i++) {
+        size_t low = 0, high = b->nnamed;
+        while (low < high) {
+            size_t mid = (low + high) / 2;
+            if (b->named[mid] < ranks[i])
+                low = mid + 1;
+            else
+                high = mid;
+        }
+        if ((low < b->nnamed && b->named[low] == ranks[i]) || b->nnamed >= RLKI_MAX_RANKS)
+            continue;
+        if (b->nnamed == b->cap_named) {
+            size_t cap = b->cap_named ? b->cap_named * 2 : 16;
+            uint32_t *named = realloc(b->named, cap * sizeof *named);
+            if (!named)
+                return RLK_ENOMEM;
+            b->named = named;
+            b->cap_named = cap;
+        }
+        memmove(b->named + low + 1, b->named + low, (b->nnamed - low) * sizeof *b->named);
+        b->named[low] = ranks[i];
+        b->nnamed++;
+    }
+    b->named_recent = hash;
     return RLK_OK;
 }
 
@@ -245,7 +276,7 @@ int rlki_batch_hole(struct rlki_batch *b, uint64_t seq)
     rlki_put_bytes(&b->records, hole, sizeof hole);
     if (b->records.oom) {
         b->records.oom = false;
-        b->roll_broken = true; /* not even three bytes: the chunk is one short, so there must be no END */
+        b->broken = true; /* not even three bytes: the chunk is one short, so there must be no END */
         return RLK_ENOMEM;
     }
     return end_record(b, seq);
@@ -257,7 +288,7 @@ int rlki_batch_event(struct rlki_batch *b, const struct rlk_event *e)
     if (b->keep_last_steps && e->who.step > b->newest) {
         int rc = close_chunk(b);
         if (rc) {
-            b->roll_broken = true;
+            b->broken = true;
             return rc;
         }
     }
@@ -271,8 +302,10 @@ int rlki_batch_event(struct rlki_batch *b, const struct rlk_event *e)
     }
     if (e->who.step > b->newest)
         b->newest = e->who.step;
+    if (e->kind == RLK_EV_COLLECTIVE && name_ranks(b, e->u.collective.ranks, e->u.collective.nranks))
+        b->broken = true;
     if (e->who.step >= b->state.first_step && rlki_rollup_add(&b->rollup, e, phase, module))
-        b->roll_broken = true;
+        b->broken = true;
     count(b, e);
     return end_record(b, e->seq);
 }
@@ -409,10 +442,21 @@ static int retain(struct rlki_batch *b, size_t *from, struct rlk_detail *detail)
 
 static int put_state(struct rlki_batch *b, struct rlki_state *state, uint64_t key, struct rlk_detail *detail)
 {
+    uint32_t *list = realloc(b->rank_list, (b->nranks + b->nnamed + 1) * sizeof *list);
+    if (!list)
+        return rlk_fail(detail, RLK_ENOMEM, "state: out of memory");
+    b->rank_list = list;
     for (size_t i = 0; i < b->nranks; i++)
-        b->rank_list[i] = b->ranks[i].rank;
-    state->ranks = b->rank_list;
+        list[i] = b->ranks[i].rank;
     state->nranks = (uint32_t)b->nranks;
+    state->nnamed = 0;
+    for (size_t i = 0, k = 0; i < b->nnamed; i++) {
+        while (k < b->nranks && b->ranks[k].rank < b->named[i])
+            k++;
+        if (k == b->nranks || b->ranks[k].rank != b->named[i])
+            list[b->nranks + state->nnamed++] = b->named[i];
+    }
+    state->ranks = list;
     state->nstrings = b->strings_put;
     state->ndescs = b->descs_put;
     b->value.n = 0;
@@ -451,7 +495,7 @@ static int attempt(struct rlki_batch *b, bool end, uint64_t bytes, size_t *kept_
         rc = retain(b, kept_from, detail);
     if (rc == RLK_OK)
         rc = put_state(b, &b->state, RLKI_STATE_CHECKPOINT, detail);
-    if (rc == RLK_OK && end && !b->roll_broken)
+    if (rc == RLK_OK && end && !b->broken)
         rc = put_state(b, &b->state, RLKI_STATE_END, detail);
     if (rc == RLK_OK)
         return rlki_db_commit(&b->db, detail);

@@ -59,12 +59,15 @@ struct rlki_batch { /* the writer thread's own */
     int64_t newest; /* step */
     struct rlki_rank *ranks;
     size_t nranks, cap_ranks, recent_rank;
-    uint32_t *rank_list;          /* for the state record */
+    uint32_t *rank_list; /* for the state record: ranks, then the named ones */
+    uint32_t *named;     /* ascending: ranks that process groups name */
+    size_t nnamed, cap_named;
+    uint64_t named_recent; /* hash of the last list looked at */
     struct rlki_chunk_info *kept; /* chunks in the database, for retention */
     size_t nkept, cap_kept, kept_from;
     uint64_t keep_last_steps;
     bool dirty;       /* something to commit */
-    bool roll_broken; /* out of memory in the roll-up: no END */
+    bool broken; /* out of memory in what END would vouch for: no END */
     void *zstd;       /* ZSTD_CCtx */
 };
 
