@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_TOKENS (1u << 24)
+#define MAX_TOKENS (1u << 20)
 #define MAX_VERSIONS (1u << 16)
 
 #define COMMON "id", "step", "phase", "pass", "work", "iteration", "call", "module", "sample", "ranks", "stream"

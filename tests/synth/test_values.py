@@ -95,14 +95,15 @@ def test_every_change_of_every_dtype():
     for dtype, start in itertools.product(ref.DTYPES, ({"normal": 21}, {"int": [-300, 300, 4]}, {"const": 0},
                                                        {"const": -0.0}, {"const": 3})):
         tensors.append(d.tensor("other", SHAPE, dtype, fill={"uniform": 6}))
-        for m, c in itertools.product(({"all": True}, {"uniform": 0.5, "seed": 1}), changes(dtype)):
+        for i, c in enumerate(changes(dtype)):
+            m = {"all": True} if i % 3 else {"uniform": 0.5, "seed": 1}
             t = d.tensor("x", SHAPE, dtype, fill=start, edit=[{"mask": m, "change": c}])
             try:
                 ref.tensor(t, {"other": (dtype, [0] * 24)})
             except OverflowError:
                 continue
             tensors.append(t)
-    assert compare(tensors) > 3000
+    assert compare(tensors) > 1500
 
 
 def test_garbage_bits_survive_changes():
@@ -119,10 +120,9 @@ def test_garbage_bits_survive_changes():
 
 
 def test_all_patterns_of_the_small_floats():
-    """Every 8-bit code and 4096 codes of fp16 and bf16 by one ulp, cast to everything."""
+    """Random codes of the small floats, NaN and Inf and subnormals among them, cast to everything."""
     tensors = []
-    for dtype, n in (("fp8_e4m3", 256), ("fp8_e5m2", 256), ("fp16", 4096), ("bf16", 4096)):
-        tensors.append(d.tensor("u", [n], "int16" if n > 256 else "uint8", fill={"arange": 0 if n == 256 else 0x7000}))
+    for dtype, n in (("fp8_e4m3", 256), ("fp8_e5m2", 256), ("fp16", 1024), ("bf16", 1024)):
         tensors.append(d.tensor("g", [n], dtype, edit=[{"mask": {"all": True}, "change": {"garbage": 1}}]))
         for other in ref.DTYPES:
             tensors.append(d.tensor("z", [n], other, fill={"cast_of": "g"}))
