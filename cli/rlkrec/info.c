@@ -169,7 +169,7 @@ static void print(FILE *to, const json_t *info)
         fprintf(to, "state       INCOMPLETE%s: %s\n",
                 json_is_true(json_object_get(info, "still_recording")) ? " (still recording)" : "", text(info, "why"));
     fprintf(to, "command     %s\n", rlki_command_text(m, 400));
-    fprintf(to, "made        %s by %s, %s", text(m, "created"), text(m, "tool"), how_it_ended(m));
+    fprintf(to, "made        %.19sZ by %s, %s", text(m, "created"), text(m, "tool"), how_it_ended(m));
     if (json_is_number(json_object_get(m, "seconds")))
         fprintf(to, " after %s", rlki_seconds(json_number_value(json_object_get(m, "seconds"))));
     fprintf(to, "\ncaptured    level %s, inputs %s, layout %s\n", text(m, "level"), text(m, "inputs"),

@@ -95,7 +95,7 @@ static int print(FILE *to, const json_t *list)
         const char *state = json_is_true(json_object_get(row, "recording"))   ? "recording"
                             : !json_is_true(json_object_get(row, "complete")) ? "incomplete"
                                                                               : "complete";
-        fprintf(to, "%-20s %9s %12s %6s  %s%s\n", rlki_esc(text_of(row, "created")), rlki_bytes(bytes),
+        fprintf(to, "%-20.19s %9s %12s %6s  %s%s\n", rlki_esc(text_of(row, "created")), rlki_bytes(bytes),
                 rlki_count((uint64_t)json_integer_value(json_object_get(row, "events"))),
                 rlki_count((uint64_t)json_integer_value(json_object_get(row, "steps"))), state,
                 json_is_true(json_object_get(row, "sealed")) ? ", sealed" : "");
@@ -104,22 +104,36 @@ static int print(FILE *to, const json_t *list)
 }
 
 struct entry {
-    char name[256];
-    struct timespec made;
+    char name[256], created[40];
+    struct timespec changed;
 };
 
+/* As rlk_recording_resolve() counts @1, @2. */
 static int newest_first(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
+    int order = strcmp(y->created, x->created);
 
-    if (x->made.tv_sec != y->made.tv_sec)
-        return x->made.tv_sec < y->made.tv_sec ? 1 : -1;
-    if (x->made.tv_nsec != y->made.tv_nsec)
-        return x->made.tv_nsec < y->made.tv_nsec ? 1 : -1;
+    if (order)
+        return order;
+    if (x->changed.tv_sec != y->changed.tv_sec)
+        return x->changed.tv_sec < y->changed.tv_sec ? 1 : -1;
+    if (x->changed.tv_nsec != y->changed.tv_nsec)
+        return x->changed.tv_nsec < y->changed.tv_nsec ? 1 : -1;
     return strcmp(y->name, x->name);
 }
 
-/* The directories *.rlk of dir that have a manifest, newest first. */
+static void fill_entry(struct entry *e, const char *name, const char *manifest_path, const struct stat *st)
+{
+    json_t *manifest = json_load_file(manifest_path, 0, NULL);
+
+    snprintf(e->name, sizeof e->name, "%s", name);
+    snprintf(e->created, sizeof e->created, "%s", text_of(manifest, "created"));
+    e->changed = st->st_mtim;
+    json_decref(manifest);
+}
+
+/* The directories of dir that have a manifest, newest first. */
 static int find(const char *dir, struct entry **out, size_t *n)
 {
     struct entry *list = NULL;
@@ -134,10 +148,11 @@ static int find(const char *dir, struct entry **out, size_t *n)
     while ((d = readdir(dp))) {
         char path[PATH_MAX];
         struct stat st;
-        size_t len = strlen(d->d_name);
-        if (len < 5 || strcmp(d->d_name + len - 4, ".rlk") != 0 ||
-            (size_t)snprintf(path, sizeof path, "%s/%s/manifest.json", dir, d->d_name) >= sizeof path ||
-            lstat(path, &st) || !S_ISREG(st.st_mode))
+        if (d->d_name[0] == '.' || (size_t)snprintf(path, sizeof path, "%s/%s", dir, d->d_name) >= sizeof path - 16 ||
+            lstat(path, &st) || !S_ISDIR(st.st_mode))
+            continue;
+        strcat(path, "/manifest.json");
+        if (lstat(path, &st) || !S_ISREG(st.st_mode))
             continue;
         if (*n == room) {
             room = room ? room * 2 : 32;
@@ -149,8 +164,7 @@ static int find(const char *dir, struct entry **out, size_t *n)
             }
             list = grown;
         }
-        snprintf(list[*n].name, sizeof list[*n].name, "%s", d->d_name);
-        list[(*n)++].made = st.st_mtim;
+        fill_entry(&list[(*n)++], d->d_name, path, &st);
     }
     closedir(dp);
     if (*n)

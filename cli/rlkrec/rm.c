@@ -89,7 +89,7 @@ int rlki_cmd_rm(int argc, char **argv)
     for (int i = 0; i < n && !status; i++) {
         char path[PATH_MAX];
         struct rlk_detail detail = {""};
-        int code = rlk_recording_resolve(path, sizeof path, args[i], &detail);
+        int code = args[i][0] ? rlk_recording_resolve(path, sizeof path, args[i], &detail) : RLK_ENOENT;
         /* A symbolic link (latest) stands for what it names. */
         paths[i] = code ? NULL : realpath(path, NULL);
         if (!paths[i])
