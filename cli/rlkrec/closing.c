@@ -82,20 +82,21 @@ static void why_nothing(char *const *argv, size_t envs, const json_t *manifest)
     char path[PATH_MAX], flag = python_switch(argv);
     const char *steps = json_string_value(json_object_get(manifest, "steps"));
 
+    bool choosy = steps || json_is_integer(json_object_get(manifest, "every"));
+
     program_path(path, argv[0]);
-    if (envs && (steps || json_is_integer(json_object_get(manifest, "every"))))
-        rlki_warn("no events: the recorder was loaded, but no step was inside --steps or --every");
-    else if (envs)
-        rlki_warn("no events: the recorder was loaded, but no operator ran at level %s",
-                  json_string_value(json_object_get(manifest, "level")));
+    if (envs)
+        rlki_warn("no events: the recorder was loaded, but %s",
+                  choosy ? "no step was inside --steps or --every" : "no operator ran at this level");
     else if (flag)
         rlki_warn("no events: python -%c skips the start-up hook that loads the recorder; run it without -%c", flag,
                   flag);
     else if (path[0] && is_static(path))
         rlki_warn("no events: %s is statically linked and cannot load the recorder", argv[0]);
     else
-        rlki_warn("no events: no process of the command imported torch or called the tap (docs/cli.md, \"Nothing was "
-                  "recorded\")");
+        rlki_warn("no events: %sno process of the command imported torch or called the tap (docs/cli.md, \"Nothing was "
+                  "recorded\")",
+                  choosy ? "no step was inside --steps or --every, or " : "");
 }
 
 /* Is there an earlier recording beside this one? */

@@ -34,7 +34,7 @@ class Usage(Case):
         contract = (SOURCE / "docs/cli.md").read_text()
         for command in COMMANDS:
             for option in re.findall(r"--([a-z-]+)", self.rec(command, "--help").out):
-                self.assertIn(f"--{option}", contract, command)
+                self.assertTrue(f"--{option}" in contract, f"rlkrec {command}: --{option}")
 
     def test_text_is_escaped(self):
         done = self.expect(self.rec("info", "no\x1b[31m\nsuch"), 2)
