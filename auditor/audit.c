@@ -1,0 +1,219 @@
+#include "auditor/audit.h"
+#include "auditor/mapfile.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_NOTES 50u
+
+json_t *rlki_json_text(const char *text)
+{
+    json_t *j = json_string(text ? text : "");
+    if (j)
+        return j;
+    /* Not UTF-8: each such byte becomes U+FFFD. */
+    size_t n = strlen(text);
+    char *copy = malloc(3 * n + 1), *p = copy;
+    if (!copy)
+        return NULL;
+    for (size_t i = 0; i < n; i++) {
+        if ((unsigned char)text[i] < 0x80) {
+            *p++ = text[i];
+        } else {
+            memcpy(p, "\xef\xbf\xbd", 3);
+            p += 3;
+        }
+    }
+    *p = '\0';
+    j = json_string(copy);
+    free(copy);
+    return j;
+}
+
+void rlki_skip(struct rlki_audit *audit, const char *reason, uint64_t n)
+{
+    char key[64];
+    if (!n)
+        return;
+    snprintf(key, sizeof key, "%.60s", reason && *reason ? reason : "unknown");
+    for (char *p = key; *p; p++)
+        if ((unsigned char)*p < 0x20 || (unsigned char)*p > 0x7e)
+            *p = '?';
+    json_int_t have = json_integer_value(json_object_get(audit->reasons, key));
+    if (!have && json_object_size(audit->reasons) >= 100) {
+        strcpy(key, "other");
+        have = json_integer_value(json_object_get(audit->reasons, key));
+    }
+    audit->skipped += n;
+    if (json_object_set_new(audit->reasons, key, json_integer(have + (json_int_t)n)) != 0)
+        audit->failed = true;
+}
+
+void rlki_note(struct rlki_audit *audit, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    if (json_array_size(audit->notes) >= MAX_NOTES)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    size_t index;
+    json_t *old;
+    json_array_foreach(audit->notes, index, old) if (strcmp(json_string_value(old), text) == 0) return;
+    json_t *note = rlki_json_text(text);
+    if (!note || json_array_append_new(audit->notes, note) != 0)
+        audit->failed = true;
+}
+
+void rlki_incomparable(struct rlki_audit *audit, const char *reason, const struct rlki_ev *a, const struct rlki_ev *b,
+                       const char *name)
+{
+    (void)b;
+    if (strcmp(reason, "source") == 0 && audit->opt.allow_source) {
+        rlki_note(audit, "source %s differs at step %lld (allowed)", name ? name : "?",
+                  a ? (long long)a->e.who.step : 0LL);
+        return;
+    }
+    if (audit->not_comparable)
+        return;
+    audit->not_comparable = json_object();
+    if (!audit->not_comparable) {
+        audit->failed = true;
+        return;
+    }
+    json_object_set_new(audit->not_comparable, "reason", json_string(reason));
+    if (name)
+        json_object_set_new(audit->not_comparable, "name", rlki_json_text(name));
+    if (a)
+        json_object_set_new(audit->not_comparable, "at", rlki_json_event(audit, 0, a->env, a->e.seq));
+}
+
+bool rlki_failed(const struct rlki_audit *audit)
+{
+    return audit->failed || audit->names.failed || audit->found_index.failed || audit->down.failed ||
+           audit->in_pairs.failed || audit->rng_differs.failed || audit->instance_index.failed ||
+           audit->ops[0].failed || audit->ops[1].failed || rlki_side_failed(&audit->side[0]) ||
+           rlki_side_failed(&audit->side[1]);
+}
+
+bool rlki_stop(const struct rlki_audit *audit)
+{
+    return audit->not_comparable != NULL;
+}
+
+bool rlki_partial(const struct rlki_audit *audit)
+{
+    static const char *const keys[] = {"steps", "every", "keep_last", "max_size", "retention"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *a = json_object_get(audit->side[0].manifest, keys[i]);
+        const json_t *b = json_object_get(audit->side[1].manifest, keys[i]);
+        if ((a && !json_is_null(a)) || (b && !json_is_null(b)))
+            if (!json_equal(a, b))
+                return true;
+    }
+    return false;
+}
+
+/* Other layouts: by the manifest, or where it says nothing by the number of ranks. */
+static bool layouts_differ(const struct rlki_side *a, const struct rlki_side *b)
+{
+    if (a->has_layout && b->has_layout)
+        return a->layout.tp != b->layout.tp || a->layout.cp != b->layout.cp || a->layout.ep != b->layout.ep ||
+               a->layout.dp != b->layout.dp || a->layout.pp != b->layout.pp;
+    return a->world != b->world;
+}
+
+int rlki_audit_open(struct rlki_audit *audit, const struct rlk_audit_options *options, struct rlk_detail *detail)
+{
+    memset(audit, 0, sizeof *audit);
+    audit->opt = *options;
+    audit->detail = detail;
+    audit->reasons = json_object();
+    audit->notes = json_array();
+    if (rlki_names_init(&audit->names) != 0 || !audit->reasons || !audit->notes)
+        return rlk_fail(detail, RLK_ENOMEM, "starting");
+    int rc = rlki_mapping_open(&audit->mapping, options->map, options->dims, detail);
+    if (rc == RLK_OK)
+        rc = rlki_side_open(&audit->side[0], 'a', options->a, &audit->names, detail);
+    if (rc == RLK_OK)
+        rc = rlki_side_open(&audit->side[1], 'b', options->phases ? options->a : options->b, &audit->names, detail);
+    if (rc == RLK_OK)
+        audit->cross = options->phases || layouts_differ(&audit->side[0], &audit->side[1]);
+    return rc;
+}
+
+void rlki_audit_close(struct rlki_audit *audit)
+{
+    rlki_collectives_drop(audit);
+    free(audit->instances);
+    rlki_table_release(&audit->instance_index);
+    rlki_found_release(audit);
+    rlki_ledger_free(audit->ledger);
+    rlki_table_release(&audit->down);
+    rlki_table_release(&audit->in_pairs);
+    rlki_table_release(&audit->rng_differs);
+    for (int s = 0; s < 2; s++) {
+        rlki_table_release(&audit->self_roots[s]);
+        rlki_table_release(&audit->ops[s]);
+        rlki_side_close(&audit->side[s]);
+    }
+    free(audit->inserted);
+    free(audit->deleted);
+    free(audit->moved);
+    json_decref(audit->reasons);
+    json_decref(audit->notes);
+    json_decref(audit->not_comparable);
+    rlki_mapping_free(audit->mapping);
+    rlki_names_release(&audit->names);
+}
+
+static int compare(struct rlki_audit *audit)
+{
+    int rc = audit->cross ? rlki_cross_walk(audit) : rlki_walk(audit);
+    if (rc == RLK_OK && rlki_failed(audit))
+        rc = rlk_fail(audit->detail, RLK_ENOMEM, "comparing");
+    return rc;
+}
+
+/* Event identities that are roots of one recording against a repeat of it. */
+static int self_roots(struct rlki_table *out, const char *a, const char *const *repeats, size_t n,
+                      const struct rlk_audit_options *options, struct rlk_detail *detail)
+{
+    int rc = RLK_OK;
+    for (size_t i = 0; i < n && rc == RLK_OK; i++) {
+        struct rlki_audit self;
+        struct rlk_audit_options opt = *options;
+        opt.a = a;
+        opt.b = repeats[i];
+        opt.phases = NULL;
+        opt.allow_source = true;
+        rc = rlki_audit_open(&self, &opt, detail);
+        if (rc == RLK_OK)
+            rc = compare(&self);
+        for (size_t k = 0; k < self.nfound && rc == RLK_OK; k++)
+            if (!self.found[k].dropped && self.found[k].root == RLKI_ROOT_TRUE)
+                rlki_table_put(out, self.found[k].event_key, 1);
+        rlki_audit_close(&self);
+    }
+    return rc;
+}
+
+int rlk_audit_first_diff(json_t **out, const struct rlk_audit_options *options, struct rlk_detail *detail)
+{
+    struct rlki_audit audit;
+    *out = NULL;
+    int rc = rlki_audit_open(&audit, options, detail);
+    if (rc == RLK_OK)
+        rc = self_roots(&audit.self_roots[0], options->a, options->self_a, options->nself_a, options, detail);
+    if (rc == RLK_OK && options->b)
+        rc = self_roots(&audit.self_roots[1], options->b, options->self_b, options->nself_b, options, detail);
+    if (rc == RLK_OK)
+        rc = compare(&audit);
+    if (rc == RLK_OK)
+        rc = rlki_result(&audit, out);
+    rlki_audit_close(&audit);
+    return rc;
+}

@@ -1,0 +1,272 @@
+/* audit.h - the state of one comparison, and what its parts offer each other. One struct rlki_audit, one thread.
+ *
+ *  walk.c        steps and ranks in order; descends where roll-ups differ
+ *  unit.c        the differing nodes of one (step, rank), both sides, in memory
+ *  align.c lcs.c pairs of events
+ *  value.c       is it the same tensor? inputs by reference, marks, reaching back
+ *  root.c        the root rule for an aligned pair
+ *  collective.c  inputs of all ranks
+ *  weights.c     the ledger of weight versions
+ *  compare.c     comparability (section 5), extra or missing
+ *  found.c       the differences found, one for each identity without rank
+ *  order.c       which of them comes first
+ *  cross.c compose.c  other layouts and phases
+ *  elements.c pattern.c mechanism.c  what differs inside a tensor, and why
+ *  result.c      JSON
+ */
+#ifndef AUDITOR_AUDIT_H
+#define AUDITOR_AUDIT_H
+
+#include "auditor/rlk_audit.h"
+#include "auditor/side.h"
+
+/* ---- units: events of one (step, rank) in memory ---- */
+
+struct rlki_ev {
+    struct rlk_event e; /* parts in the unit's arena */
+    uint32_t env;
+    uint32_t phase, pass, module, op, sample; /* numbers of names, mapped */
+    uint64_t key;                             /* op, dtypes, logical shapes: what the alignment compares */
+    struct rlki_ev *mate;
+    bool moved;
+    bool differs; /* an output is unequal */
+    uint32_t nth; /* collectives: n-th of its (group, communicator, function) in the node */
+};
+
+struct rlki_unit {
+    int64_t step;
+    uint32_t rank;
+    struct rlk_arena arena;
+    struct rlki_ev *ev[2];
+    size_t n[2], cap[2];
+};
+
+/* ---- differences ---- */
+
+struct rlki_at { /* where a difference stands: on one rank, in A, or in B (`in_b`) where A has nothing */
+    uint32_t rank, env, thread;
+    uint64_t seq;
+    bool in_b;
+    bool after; /* stands right after that event of A */
+    uint32_t mate_env;
+    uint64_t mate_seq;
+    bool has_mate;
+};
+
+enum rlki_root {
+    RLKI_ROOT_TRUE = 1,
+    RLKI_ROOT_UNKNOWN = 2,
+};
+
+struct rlki_found {
+    uint64_t key, event_key; /* identity without rank: with role and input, and of the event alone */
+    int64_t step, work, iteration;
+    uint32_t phase, pass, module, op, sample, name, member;
+    uint32_t call, occurrence, index;
+    uint8_t role;
+    enum rlki_root root;
+    enum rlk_event_kind kind;
+    bool extra;          /* only one side has it */
+    bool source;         /* a source, allowed */
+    bool rng;            /* the generator's state differs */
+    bool metric;         /* a number without recorded inputs: only a difference where nothing else is */
+    bool dropped;        /* explained by another after all */
+    bool no_rank;        /* across layouts */
+    bool self_a, self_b; /* a root of A against a repeat of A, of B */
+    uint32_t reason;     /* why unknown: a name; 0 */
+    struct rlki_at *at;  /* ascending by rank */
+    size_t nat, cap_at;
+    uint32_t tensor_a, tensor_b; /* place in e.tensors of the lowest rank's event; UINT32_MAX = none */
+    bool stale;                  /* weights: those of an older step, or of another label */
+    int64_t stale_step;
+    uint32_t stale_label;
+    uint32_t *holders[2]; /* across layouts: ranks that hold parts, and the composed sums */
+    size_t nholders[2];
+    struct rlk_sums sums[2];
+};
+
+struct rlki_instance; /* collective.c */
+
+struct rlki_event_ref { /* for the alignment lists */
+    uint8_t side;
+    uint32_t env;
+    uint64_t seq;
+};
+
+#define RLKI_LISTED 200u
+
+struct rlki_audit {
+    struct rlk_audit_options opt;
+    struct rlki_names names;
+    struct rlki_side side[2]; /* A, B; across phases B is opened from the same directory */
+    bool cross;               /* other layouts or phases: composed, not rank by rank */
+    struct rlki_mapping *mapping;
+    struct rlki_phase_filter *phases;
+    struct rlk_detail *detail;
+
+    int64_t first_step;
+    bool has_first_step, in_first_step;
+    uint64_t compared, skipped, downstream, masked;
+    json_t *reasons;
+
+    struct rlki_found *found;
+    size_t nfound, cap_found;
+    struct rlki_table found_index;   /* key -> place + 1 */
+    struct rlki_table down;          /* event identities of this step already counted as downstream */
+    struct rlki_table in_pairs;      /* pairs of unequal values already reported as inputs */
+    struct rlki_table rng_differs;   /* (rank, generator) whose state differed at an earlier consumer */
+    struct rlki_table self_roots[2]; /* event identities that are roots of A against A2, B against B2 */
+
+    struct rlki_event_ref *inserted, *deleted, *moved; /* moved: pairs A, B */
+    size_t ninserted, ndeleted, nmoved, cap_inserted, cap_deleted, cap_moved;
+    uint64_t total_inserted, total_deleted, total_moved;
+
+    struct rlki_instance *instances; /* of this step */
+    size_t ninstances, cap_instances;
+    struct rlki_table instance_index;
+
+    struct rlki_ledger *ledger; /* weights.c */
+    struct rlki_table ops[2];   /* distinct (module, op) of the first compared step */
+    uint64_t common_nodes;      /* nodes that agree there */
+
+    json_t *not_comparable; /* {"reason", ...} once found */
+    json_t *notes;
+    bool failed;
+};
+
+/* Adds `n` tensors that could not be compared for `reason`. */
+void rlki_skip(struct rlki_audit *audit, const char *reason, uint64_t n);
+void rlki_note(struct rlki_audit *audit, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void rlki_incomparable(struct rlki_audit *audit, const char *reason, const struct rlki_ev *a, const struct rlki_ev *b,
+                       const char *name);
+/* Were the two kept by different retention (--steps, --every, --keep-last)? Then a missing step means nothing. */
+bool rlki_partial(const struct rlki_audit *audit);
+bool rlki_failed(const struct rlki_audit *audit);
+/* Does the walk end here? (not comparable and not allowed) */
+bool rlki_stop(const struct rlki_audit *audit);
+
+/* walk.c */
+int rlki_walk(struct rlki_audit *audit);
+
+/* unit.c */
+void rlki_unit_reset(struct rlki_unit *unit);
+void rlki_unit_release(struct rlki_unit *unit);
+/* Reads the events of one node of one side into the unit. */
+int rlki_unit_read(struct rlki_audit *audit, struct rlki_unit *unit, int side, const struct rlki_node *node);
+/* Orders the events of both sides; counts collectives. */
+void rlki_unit_finish(struct rlki_unit *unit);
+/* One event with its names; parts in `arena`. */
+int rlki_ev_load(struct rlki_audit *audit, int side, uint32_t env, uint64_t seq, struct rlk_arena *arena,
+                 struct rlki_ev *out);
+bool rlki_is_p2p(const struct rlki_ev *ev);
+uint64_t rlki_communicator_key(const struct rlki_ev *ev);                            /* group, ranks, function */
+uint64_t rlki_ev_identity(const struct rlki_audit *audit, const struct rlki_ev *ev); /* without rank */
+bool rlki_is_rollout(const char *phase);
+
+/* align.c: sets mates; lists the rest. */
+int rlki_align(struct rlki_audit *audit, struct rlki_unit *unit);
+/* lcs.c: longest common subsequence of keys; ties by the earliest pairing in a, then b. pair[i] = index in b or
+ * UINT32_MAX. false: too large (the caller takes another way) or out of memory (*failed). */
+bool rlki_lcs(const uint64_t *a, uint32_t na, const uint64_t *b, uint32_t nb, uint32_t *pair, bool *failed);
+
+/* value.c */
+enum rlki_tri {
+    RLKI_NO = 0,
+    RLKI_YES = 1,
+    RLKI_MAYBE = 2,
+};
+struct rlki_value {
+    bool known;
+    const char *why; /* not known */
+    uint8_t dtype;
+    struct rlk_sums sums;
+    rlk_u128 view;
+    bool has_producer;
+    uint32_t env;
+    uint64_t producer;
+    uint32_t output;
+};
+int rlki_value_of(struct rlki_audit *audit, int side, const struct rlk_event *event, uint32_t env,
+                  const struct rlk_tensor *tensor, struct rlki_value *out);
+enum rlki_tri rlki_value_equal(const struct rlki_value *a, const struct rlki_value *b);
+/* Finds the producer of an input that carries no reference. RLK_EAGAIN = effort spent (has_producer stays false). */
+int rlki_value_producer(struct rlki_audit *audit, int side, const struct rlk_event *event, uint32_t env,
+                        const struct rlk_tensor *tensor, struct rlki_value *value, bool *unsure);
+/* YES: an aligned output reached back from (env, seq, output) through unaligned events differs; MAYBE: one could not be
+ * compared; NO. */
+int rlki_reach(struct rlki_audit *audit, int side, uint32_t env, uint64_t seq, uint32_t output, enum rlki_tri *out);
+
+/* Compares two outputs as recorded. RLKI_MAYBE: *reason says why not. */
+enum rlki_tri rlki_output_equal(const struct rlk_tensor *a, const struct rlk_tensor *b, const char **reason);
+
+/* root.c */
+enum rlki_input {
+    RLKI_INPUT_EQUAL,
+    RLKI_INPUT_UNKNOWN,
+    RLKI_INPUT_ROOT, /* unequal, and nothing recorded before explains it: reported */
+    RLKI_INPUT_DOWN,
+};
+/* Marks what differs in all pairs of the unit, then applies the root rule to them. */
+int rlki_judge_unit(struct rlki_audit *audit, struct rlki_unit *unit);
+int rlki_judge_input(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b,
+                     const struct rlk_tensor *ta, const struct rlk_tensor *tb, enum rlki_input *out, uint32_t *reason);
+const struct rlk_tensor *rlki_ev_tensor(const struct rlki_ev *ev, uint8_t role, uint32_t index);
+uint32_t rlki_ev_count(const struct rlki_ev *ev, uint8_t role);
+
+/* collective.c */
+int rlki_collective_add(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b);
+int rlki_collective_members(struct rlki_audit *audit, struct rlki_unit *unit);
+int rlki_collectives_finish(struct rlki_audit *audit, int64_t step);
+void rlki_collectives_drop(struct rlki_audit *audit);
+bool rlki_has_members(const struct rlki_ev *ev); /* one input and one output each */
+
+/* weights.c */
+void rlki_ledger_free(struct rlki_ledger *ledger);
+int rlki_weights(struct rlki_audit *audit, struct rlki_unit *unit);
+
+/* compare.c */
+bool rlki_is_parameter_name(const char *name);
+bool rlki_is_token_ids(const struct rlki_ev *ev, const struct rlk_tensor *tensor);
+/* Checks the dtype and shape of parameters; notes a source that differs. true = the audit is over (not comparable). */
+void rlki_check_parameter(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b,
+                          const struct rlk_tensor *ta, const struct rlk_tensor *tb);
+bool rlki_source_differs(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b,
+                         const struct rlk_tensor *ta, const struct rlk_tensor *tb);
+void rlki_count_ops(struct rlki_audit *audit, const struct rlki_unit *unit);
+int rlki_check_overlap(struct rlki_audit *audit);
+/* An event without counterpart: listed, and a difference if it is a loss, gradient, parameter or weights event. */
+int rlki_lone(struct rlki_audit *audit, int side, const struct rlki_ev *ev, const struct rlki_at *anchor);
+
+/* found.c */
+struct rlki_found *rlki_found_add(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b,
+                                  const struct rlk_tensor *ta, const struct rlk_tensor *tb, enum rlki_root root);
+void rlki_count_down(struct rlki_audit *audit, const struct rlki_ev *ev);
+struct rlki_at rlki_at_of(const struct rlki_ev *a, const struct rlki_ev *b);
+void rlki_found_release(struct rlki_audit *audit);
+uint32_t rlki_found_rank(const struct rlki_found *found);
+bool rlki_found_on(const struct rlki_found *found, uint32_t rank);
+
+/* order.c: the first of all, and the first on one rank (rank < 0 = all). NULL if there is none. */
+int rlki_first(struct rlki_audit *audit, int64_t rank, const struct rlki_found **out);
+
+/* cross.c */
+int rlki_cross_walk(struct rlki_audit *audit);
+
+/* result.c */
+json_t *rlki_json_text(const char *text);
+int rlki_result(struct rlki_audit *audit, json_t **out);
+json_t *rlki_json_event(struct rlki_audit *audit, int side, uint32_t env, uint64_t seq);
+json_t *rlki_json_side(struct rlki_audit *audit, int side, uint32_t env, uint64_t seq, uint32_t tensor);
+int rlki_json_diff(struct rlki_audit *audit, const struct rlki_found *found, json_t **out);
+
+/* elements.c: {"elements", "changed", ...}; RLK_ECORRUPT when bytes do not have the digest they stand for. */
+int rlki_difference(struct rlki_audit *audit, const struct rlki_found *found, json_t **out);
+
+/* mechanism.c */
+int rlki_mechanism(struct rlki_audit *audit, const struct rlki_found *found, const json_t *difference, json_t **out);
+
+/* audit.c */
+int rlki_audit_open(struct rlki_audit *audit, const struct rlk_audit_options *options, struct rlk_detail *detail);
+void rlki_audit_close(struct rlki_audit *audit);
+
+#endif

@@ -1,0 +1,211 @@
+/* elements.c - "difference" of a DIFF: from the bytes where both sides kept them, else from the sums. */
+#include "auditor/elements.h"
+#include "auditor/audit.h"
+#include "auditor/locate.h"
+
+#include "store/rlk_digest.h"
+#include "store/rlk_dtype_value.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_BYTES (UINT64_C(1) << 30)
+
+const char *rlki_grade_of_sums(const struct rlk_sums *a, const struct rlk_sums *b)
+{
+    if (rlk_u128_equal(a->value, b->value) && a->elements == b->elements)
+        return a->negzero != b->negzero || !(a->nan && b->nan) ? "sign-of-zero" : "nan-payload";
+    if (a->multiset == b->multiset && a->elements == b->elements)
+        return "permutation";
+    return "different";
+}
+
+int rlki_located(struct rlki_audit *audit, const struct rlki_found *found, int side, struct rlk_arena *arena,
+                 struct rlki_ev *ev, const struct rlk_tensor **tensor)
+{
+    uint32_t env, place = side ? found->tensor_b : found->tensor_a;
+    uint64_t seq;
+    *tensor = NULL;
+    if (!found->nat)
+        return RLK_ENOENT;
+    const struct rlki_at *at = &found->at[0];
+    bool has = side == 0 ? !at->in_b : at->in_b || at->has_mate;
+    if (!has)
+        return RLK_ENOENT;
+    bool own = side == 0 || (at->in_b && !at->after);
+    env = own ? at->env : at->mate_env;
+    seq = own ? at->seq : at->mate_seq;
+    int rc = rlki_ev_load(audit, side, env, seq, arena, ev);
+    if (rc == RLK_OK && place < ev->e.ntensors)
+        *tensor = &ev->e.tensors[place];
+    return rc;
+}
+
+/* Bytes of a tensor, checked against its digest. RLK_ENOENT: not kept. */
+static int bytes_of(struct rlki_audit *audit, int side, const struct rlki_ev *ev, const struct rlk_tensor *t,
+                    const struct rlki_value *value, void **out, uint64_t *n)
+{
+    uint64_t numel = 1;
+    size_t size = 0;
+    for (uint32_t d = 0; d < t->ndim; d++) {
+        if (t->shape[d] && numel > MAX_BYTES / t->shape[d])
+            return RLK_ENOENT;
+        numel *= t->shape[d];
+    }
+    if (!t->has_payload || numel * rlk_dtype_bytes(t->dtype) > MAX_BYTES)
+        return RLK_ENOENT;
+    int rc = rlk_env_payload(audit->side[side].env[ev->env].env, t->payload, MAX_BYTES, out, &size, audit->detail);
+    if (rc)
+        return rc == RLK_ELIMIT ? RLK_ENOENT : rc;
+    *n = numel;
+    struct rlk_view view = {
+        .dtype = t->dtype, .ndim = t->ndim, .shape = t->shape, .storage = *out, .storage_bytes = size};
+    struct rlk_sums sums;
+    bool composable;
+    if (size != numel * rlk_dtype_bytes(t->dtype))
+        rc = RLK_ECORRUPT;
+    else if (value->known && !value->view.lo && !value->view.hi)
+        rc = rlk_digest_view(&sums, &composable, &view, t->place, audit->detail);
+    else
+        return RLK_OK;
+    if (rc == RLK_OK && rlk_sums_same_bits(&sums, &value->sums))
+        return RLK_OK;
+    free(*out);
+    *out = NULL;
+    if (rc == RLK_ENOMEM)
+        return rc;
+    return rlk_fail(audit->detail, RLK_ECORRUPT, "%s: event %llu: the bytes of tensor \"%s\" do not have its digest",
+                    rlk_recording_env_dir(audit->side[side].recording, ev->env), (unsigned long long)ev->e.seq,
+                    t->name);
+}
+
+static json_t *first_index(uint64_t flat, uint32_t ndim, const uint64_t *shape, const struct rlk_place *place)
+{
+    uint64_t at[RLK_MAX_DIMS];
+    json_t *array = json_array();
+    if (ndim > RLK_MAX_DIMS)
+        return array;
+    for (uint32_t d = ndim; d > 0; d--) {
+        at[d - 1] = shape[d - 1] ? flat % shape[d - 1] : 0;
+        flat = shape[d - 1] ? flat / shape[d - 1] : 0;
+    }
+    const struct rlk_run *run = place ? place->runs : NULL;
+    for (uint32_t d = 0; d < ndim; d++) {
+        uint64_t index = at[d];
+        if (place && place->ndim == ndim && place->nruns[d] != RLK_WHOLE) {
+            uint64_t left = index;
+            for (uint32_t r = 0; r < place->nruns[d]; r++) { /* local to logical */
+                if (left < run[r].extent) {
+                    index = run[r].start + left;
+                    break;
+                }
+                left -= run[r].extent;
+            }
+            run += place->nruns[d];
+        }
+        json_array_append_new(array, json_integer((json_int_t)index));
+    }
+    return array;
+}
+
+static json_t *from_elements(const struct rlki_elements *e, const struct rlk_tensor *t)
+{
+    json_t *out = json_pack("{s:I,s:I,s:n,s:n,s:n,s:I,s:s,s:s}", "elements", (json_int_t)e->elements, "changed",
+                            (json_int_t)e->changed, "max_ulp", "max_abs", "first_index", "nan", (json_int_t)e->nan,
+                            "pattern", e->pattern, "grade", e->grade);
+    if (!out)
+        return NULL;
+    if (e->has_ulp)
+        json_object_set_new(out, "max_ulp", json_integer(e->max_ulp > INT64_MAX ? INT64_MAX : (json_int_t)e->max_ulp));
+    if (isfinite(e->max_abs))
+        json_object_set_new(out, "max_abs", json_real(e->max_abs));
+    if (e->changed)
+        json_object_set_new(out, "first_index", first_index(e->first, t->ndim, t->shape, t->place));
+    if (e->fill_a >= 0 && e->changed)
+        json_object_set_new(out, "fill_a", json_integer(e->fill_a));
+    if (e->fill_b >= 0 && e->changed)
+        json_object_set_new(out, "fill_b", json_integer(e->fill_b));
+    return out;
+}
+
+static json_t *sums_only(uint64_t elements, const char *grade)
+{
+    return json_pack("{s:I,s:n,s:n,s:n,s:n,s:n,s:n,s:s}", "elements", (json_int_t)elements, "changed", "max_ulp",
+                     "max_abs", "first_index", "nan", "pattern", "grade", grade);
+}
+
+static json_t *metric_difference(const struct rlki_ev *a, const struct rlki_ev *b)
+{
+    struct rlki_elements e;
+    struct rlk_tensor scalar = {.dtype = RLK_FP64};
+    bool same = a->e.u.metric.value == b->e.u.metric.value;
+    if (rlki_elements(&e, RLK_FP64, 0, NULL, &a->e.u.metric.value, &b->e.u.metric.value, 1, false, same) != RLK_OK)
+        return NULL;
+    return from_elements(&e, &scalar);
+}
+
+static int compare_bytes(struct rlki_audit *audit, const struct rlki_ev ev[2], const struct rlk_tensor *const t[2],
+                         const struct rlki_value value[2], json_t **out)
+{
+    void *bytes[2] = {NULL, NULL};
+    uint64_t n[2] = {0, 0};
+    struct rlki_elements e;
+    int rc = RLK_OK;
+    for (int s = 0; s < 2 && rc == RLK_OK; s++)
+        rc = bytes_of(audit, s, &ev[s], t[s], &value[s], &bytes[s], &n[s]);
+    if (rc == RLK_OK && n[0] == n[1])
+        rc = rlki_elements(&e, t[0]->dtype, t[0]->ndim, t[0]->shape, bytes[0], bytes[1], n[0],
+                           value[0].sums.multiset == value[1].sums.multiset,
+                           rlk_u128_equal(value[0].sums.value, value[1].sums.value));
+    else if (rc == RLK_OK)
+        rc = RLK_ENOENT;
+    if (rc == RLK_OK)
+        *out = from_elements(&e, t[0]);
+    free(bytes[0]);
+    free(bytes[1]);
+    return rc == RLK_OK && !*out ? RLK_ENOMEM : rc;
+}
+
+int rlki_difference(struct rlki_audit *audit, const struct rlki_found *found, json_t **out)
+{
+    struct rlk_arena arena = {0};
+    struct rlki_ev ev[2];
+    const struct rlk_tensor *t[2];
+    struct rlki_value value[2];
+    int rc = RLK_OK;
+    *out = NULL;
+    for (int s = 0; s < 2 && rc == RLK_OK; s++) {
+        rc = rlki_located(audit, found, s, &arena, &ev[s], &t[s]);
+        if (rc == RLK_OK && t[s])
+            rc = rlki_value_of(audit, s, &ev[s].e, ev[s].env, t[s], &value[s]);
+    }
+    if (rc == RLK_ENOENT || (rc == RLK_OK && found->extra)) {
+        *out = json_null();
+        rc = RLK_OK;
+        goto out;
+    }
+    if (rc)
+        goto out;
+    if (found->kind == RLK_EV_METRIC) {
+        *out = metric_difference(&ev[0], &ev[1]);
+    } else if (!t[0] || !t[1]) {
+        *out = json_null();
+    } else {
+        bool comparable = t[0]->dtype == t[1]->dtype && t[0]->ndim == t[1]->ndim &&
+                          (!t[0]->ndim || memcmp(t[0]->shape, t[1]->shape, t[0]->ndim * sizeof *t[0]->shape) == 0);
+        bool composed = found->no_rank && (found->nholders[0] != 1 || found->nholders[1] != 1);
+        const struct rlk_sums *a = found->no_rank ? &found->sums[0] : &value[0].sums;
+        const struct rlk_sums *b = found->no_rank ? &found->sums[1] : &value[1].sums;
+        rc = comparable && !composed ? compare_bytes(audit, ev, t, value, out) : RLK_ENOENT;
+        if (rc == RLK_ENOENT) {
+            rc = RLK_OK;
+            *out = sums_only(a->elements, comparable || composed ? rlki_grade_of_sums(a, b) : "different");
+        }
+    }
+    if (!*out && rc == RLK_OK)
+        rc = RLK_ENOMEM;
+out:
+    rlk_arena_release(&arena);
+    return rc;
+}

@@ -1,0 +1,250 @@
+/* mechanism.c - why an event is a root, where the evidence on the event itself makes it plain; else "unknown" at low
+ * confidence. Evidence is listed in words, the strongest first. */
+#include "auditor/audit.h"
+#include "auditor/locate.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+struct mechanism {
+    const char *class, *confidence, *next;
+    json_t *also, *evidence;
+};
+
+static void say(struct mechanism *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(struct mechanism *m, const char *format, ...)
+{
+    char text[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    json_array_append_new(m->evidence, rlki_json_text(text));
+}
+
+/* The first class found is the class, later ones stand beside it. */
+static void class_is(struct mechanism *m, const char *class, const char *confidence)
+{
+    if (!m->class) {
+        m->class = class;
+        m->confidence = confidence;
+        return;
+    }
+    size_t i;
+    json_t *have;
+    if (strcmp(m->class, class) == 0)
+        return;
+    json_array_foreach(m->also, i, have) if (strcmp(json_string_value(have), class) == 0) return;
+    json_array_append_new(m->also, json_string(class));
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return strcmp(a ? a : "", b ? b : "") == 0;
+}
+
+static void by_launches(struct mechanism *m, const struct rlki_ev *a, const struct rlki_ev *b)
+{
+    uint32_t na = a->e.nlaunches, nb = b->e.nlaunches;
+    for (uint32_t i = 0; i < na && i < nb; i++) {
+        const struct rlk_launch *x = &a->e.launches[i], *y = &b->e.launches[i];
+        if (!same_text(x->kernel, y->kernel)) {
+            say(m, "kernel %.120s in A, %.120s in B", x->kernel, y->kernel);
+            class_is(m, "kernel-differs", "high");
+        } else if (!same_text(x->image, y->image)) {
+            say(m, "kernel %.120s comes from another module image: %.40s, %.40s", x->kernel, x->image, y->image);
+            class_is(m, "kernel-differs", "high");
+        } else if (!same_text(x->config, y->config)) {
+            say(m, "kernel %.120s: another tuned configuration: %.40s, %.40s", x->kernel, x->config, y->config);
+            class_is(m, "autotune", "medium");
+        } else if (memcmp(x->grid, y->grid, sizeof x->grid) || memcmp(x->block, y->block, sizeof x->block) ||
+                   memcmp(x->cluster, y->cluster, sizeof x->cluster) || x->smem != y->smem) {
+            say(m,
+                "kernel %.120s: grid %ux%ux%u block %ux%ux%u smem %u in A, grid %ux%ux%u block %ux%ux%u smem %u in B",
+                x->kernel, x->grid[0], x->grid[1], x->grid[2], x->block[0], x->block[1], x->block[2], x->smem,
+                y->grid[0], y->grid[1], y->grid[2], y->block[0], y->block[1], y->block[2], y->smem);
+            class_is(m, "launch-config", "high");
+        }
+    }
+    if (na != nb) {
+        const struct rlki_ev *more = na > nb ? a : b;
+        say(m, "%u launches in A, %u in B; the first that only %c has is %.120s", na, nb, na > nb ? 'A' : 'B',
+            more->e.launches[na < nb ? na : nb].kernel);
+        class_is(m, "kernel-differs", "high");
+    }
+}
+
+static void attr_text(char *out, size_t size, const struct rlk_attr *x)
+{
+    if (x->type == RLK_ATTR_INT)
+        snprintf(out, size, "%lld", (long long)x->i);
+    else if (x->type == RLK_ATTR_DOUBLE)
+        snprintf(out, size, "%.17g", x->d);
+    else
+        snprintf(out, size, "%.60s", x->s ? x->s : "");
+}
+
+/* Attributes that differ; true if one of them. */
+static bool by_attributes(struct mechanism *m, const struct rlki_ev *a, const struct rlki_ev *b)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < a->e.nattrs && i < 64; i++)
+        for (uint32_t k = 0; k < b->e.nattrs && k < 64; k++) {
+            char x[80], y[80];
+            if (strcmp(a->e.attrs[i].key, b->e.attrs[k].key) != 0)
+                continue;
+            attr_text(x, sizeof x, &a->e.attrs[i]);
+            attr_text(y, sizeof y, &b->e.attrs[k]);
+            if (a->e.attrs[i].type == b->e.attrs[k].type && strcmp(x, y) == 0)
+                continue;
+            say(m, "attribute %.60s: %s in A, %s in B", a->e.attrs[i].key, x, y);
+            any = true;
+        }
+    return any;
+}
+
+static void by_collective(struct mechanism *m, const struct rlki_ev *a, const struct rlki_ev *b)
+{
+    bool algo = !same_text(a->e.u.collective.algo, b->e.u.collective.algo);
+    bool proto = !same_text(a->e.u.collective.proto, b->e.u.collective.proto);
+    bool channels = a->e.u.collective.channels != b->e.u.collective.channels;
+    uint32_t n = a->e.u.collective.norder;
+    bool order = n != b->e.u.collective.norder ||
+                 (n && memcmp(a->e.u.collective.order, b->e.u.collective.order, n * sizeof(uint32_t)) != 0);
+    uint32_t k = a->e.u.collective.nmembers;
+    bool members = k != b->e.u.collective.nmembers;
+    for (uint32_t i = 0; i < k && !members; i++)
+        members = !same_text(a->e.u.collective.members[i], b->e.u.collective.members[i]);
+    if (algo || proto || channels)
+        say(m, "algorithm %.30s/%.30s with %u channels in A, %.30s/%.30s with %u in B", a->e.u.collective.algo,
+            a->e.u.collective.proto, a->e.u.collective.channels, b->e.u.collective.algo, b->e.u.collective.proto,
+            b->e.u.collective.channels);
+    if (members) {
+        say(m, "the bucket holds %u members in A and %u in B", k, b->e.u.collective.nmembers);
+        class_is(m, "bucket", "medium");
+    }
+    if (algo || proto || channels)
+        class_is(m, "collective-algorithm", "high");
+    if (order) {
+        say(m, "another reduction order of the ranks");
+        class_is(m, algo || proto || channels ? "collective-topology" : "collective-topology", "medium");
+    }
+}
+
+static void by_topology(struct rlki_audit *audit, struct mechanism *m)
+{
+    const json_t *x = json_object_get(audit->side[0].manifest, "topology");
+    const json_t *y = json_object_get(audit->side[1].manifest, "topology");
+    if (!x || !y || json_equal(x, y))
+        return;
+    say(m, "the recordings were made on different topologies");
+    class_is(m, "collective-topology", "medium");
+}
+
+static void by_tensor(struct mechanism *m, const struct rlk_tensor *a, const struct rlk_tensor *b,
+                      const json_t *difference)
+{
+    const char *grade = json_string_value(json_object_get(difference, "grade"));
+    const char *pattern = json_string_value(json_object_get(difference, "pattern"));
+    if (a && b && a->dtype != b->dtype) {
+        say(m, "dtype %s in A, %s in B", rlk_dtype_name(a->dtype), rlk_dtype_name(b->dtype));
+        class_is(m, "dtype", "high");
+    }
+    if (grade && (strcmp(grade, "sign-of-zero") == 0 || strcmp(grade, "nan-payload") == 0)) {
+        say(m, "the value digests are equal: only %s differs",
+            strcmp(grade, "sign-of-zero") == 0 ? "the sign of zero" : "the payload of NaN");
+        class_is(m, "sign-of-zero", "high");
+    }
+    if (grade && strcmp(grade, "permutation") == 0) {
+        bool bytes = pattern && strcmp(pattern, "permutation") == 0;
+        say(m, bytes ? "the same elements in another order"
+                     : "the multiset digests are equal: the same units in another order");
+        class_is(m, "permutation", bytes ? "high" : "medium");
+    }
+}
+
+static void by_repeats(const struct rlki_found *found, struct mechanism *m)
+{
+    if (!found->self_a && !found->self_b)
+        return;
+    say(m, "the same event is a root of %s against a repeat of itself: it is not repeatable",
+        found->self_a && found->self_b ? "A and of B"
+        : found->self_a                ? "A"
+                                       : "B");
+    class_is(m, "atomic-order", "low");
+}
+
+static void by_kind(struct rlki_audit *audit, const struct rlki_found *found, struct mechanism *m,
+                    const struct rlki_ev *ev)
+{
+    if (found->kind == RLK_EV_WEIGHTS && found->stale) {
+        say(m, "these are the trainer's weights of step %lld, label %.60s", (long long)found->stale_step,
+            rlki_names_text(&audit->names, found->stale_label));
+        class_is(m, "stale-weights", "high");
+    }
+    if (found->rng) {
+        say(m, "the generator's seed, offset or grid differs here and at no earlier consumer");
+        class_is(m, "rng", "high");
+    }
+    if (found->kind == RLK_EV_COLLECTIVE) {
+        by_collective(m, &ev[0], &ev[1]);
+        by_topology(audit, m);
+    }
+}
+
+int rlki_mechanism(struct rlki_audit *audit, const struct rlki_found *found, const json_t *difference, json_t **out)
+{
+    struct mechanism m = {.also = json_array(), .evidence = json_array()};
+    struct rlk_arena arena = {0};
+    struct rlki_ev ev[2];
+    const struct rlk_tensor *t[2] = {NULL, NULL};
+    bool both = true, attributes = false;
+    int rc = RLK_OK;
+    *out = NULL;
+    for (int s = 0; s < 2 && rc == RLK_OK; s++) {
+        rc = rlki_located(audit, found, s, &arena, &ev[s], &t[s]);
+        if (rc == RLK_ENOENT) {
+            both = false;
+            rc = RLK_OK;
+        }
+    }
+    if (rc || !m.also || !m.evidence) {
+        rc = rc ? rc : RLK_ENOMEM;
+        goto out;
+    }
+    if (found->extra) {
+        say(&m, "only one of two complete recordings holds it");
+        class_is(&m, "extra-or-missing", "high");
+    } else if (both) {
+        by_kind(audit, found, &m, ev);
+        by_tensor(&m, t[0], t[1], difference);
+        if (found->role == RLK_ROLE_OUT) {
+            by_launches(&m, &ev[0], &ev[1]);
+            attributes = by_attributes(&m, &ev[0], &ev[1]);
+            if (ev[0].e.kind == RLK_EV_OP && !same_text(ev[0].e.u.op.contract, ev[1].e.u.op.contract))
+                say(&m, "contract %.80s in A, %.80s in B", ev[0].e.u.op.contract, ev[1].e.u.op.contract);
+            by_repeats(found, &m);
+        } else {
+            say(&m, found->source ? "an input from outside the recording differs"
+                                  : "what was read is not what its producer wrote");
+        }
+    }
+    if (audit->cross && found->role == RLK_ROLE_OUT && !m.class && !audit->opt.phases)
+        class_is(&m, "layout-reduction", "low");
+    if (attributes && !m.class)
+        class_is(&m, "launch-config", "low");
+    if (!m.class)
+        class_is(&m, "unknown", "low");
+    const char *next = "rlkaudit explain A B";
+    if (found->role == RLK_ROLE_OUT && !found->self_a && !found->self_b && strcmp(m.class, "unknown") == 0)
+        next = "record each side once more and give --self-a, --self-b: is each repeatable?";
+    *out = json_pack("{s:s,s:O,s:s,s:O,s:s}", "class", m.class, "also", m.also, "confidence", m.confidence, "evidence",
+                     m.evidence, "next", next);
+    rc = *out ? RLK_OK : RLK_ENOMEM;
+out:
+    json_decref(m.also);
+    json_decref(m.evidence);
+    rlk_arena_release(&arena);
+    return rc;
+}

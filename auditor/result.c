@@ -1,0 +1,426 @@
+/* result.c - the JSON of docs/cli.md, "first-diff --json". */
+#include "auditor/audit.h"
+#include "store/rlk_digest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int put(json_t *object, const char *key, json_t *value)
+{
+    return value && json_object_set_new(object, key, value) == 0 ? RLK_OK : RLK_ENOMEM;
+}
+
+static json_t *number(uint64_t n)
+{
+    return json_integer(n > INT64_MAX ? INT64_MAX : (json_int_t)n);
+}
+
+static json_t *shape_json(uint32_t ndim, const uint64_t *shape)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; array && i < ndim; i++)
+        if (json_array_append_new(array, number(shape[i])) != 0) {
+            json_decref(array);
+            return NULL;
+        }
+    return array;
+}
+
+static json_t *digest_json(const struct rlk_sums *sums, uint8_t dtype, uint32_t ndim, const uint64_t *shape)
+{
+    char text[33];
+    rlk_digest_print(text, sums, dtype, ndim, shape);
+    return json_string(text);
+}
+
+json_t *rlki_json_event(struct rlki_audit *audit, int side, uint32_t env, uint64_t seq)
+{
+    struct rlk_arena arena = {0};
+    struct rlki_ev ev;
+    json_t *out = NULL;
+    if (rlki_ev_load(audit, side, env, seq, &arena, &ev) == RLK_OK) {
+        const struct rlk_identity *who = &ev.e.who;
+        out = json_pack("{s:I,s:I,s:I,s:o,s:I,s:o,s:o,s:I,s:o,s:I}", "event", (json_int_t)seq, "rank",
+                        (json_int_t)ev.e.rank, "step", (json_int_t)who->step, "phase", rlki_json_text(who->phase),
+                        "work", (json_int_t)who->work, "pass", rlki_json_text(who->pass), "module",
+                        rlki_json_text(who->module), "call", (json_int_t)who->call, "op", rlki_json_text(who->op),
+                        "occurrence", (json_int_t)who->occurrence);
+        if (out && ev.e.id && ev.e.id[0])
+            json_object_set_new(out, "id", rlki_json_text(ev.e.id));
+        if (out && ev.e.kind == RLK_EV_WEIGHTS)
+            json_object_set_new(out, "side", rlki_json_text(ev.e.u.weights.side));
+    }
+    rlk_arena_release(&arena);
+    return out;
+}
+
+static json_t *dim3(const uint32_t v[3])
+{
+    return json_pack("[I,I,I]", (json_int_t)v[0], (json_int_t)v[1], (json_int_t)v[2]);
+}
+
+static json_t *node_number(int64_t n)
+{
+    return n == RLK_NO_NODE ? json_null() : json_integer(n);
+}
+
+static json_t *launch_json(const struct rlk_launch *l)
+{
+    json_t *out = json_pack("{s:o,s:o,s:o,s:o,s:I,s:o,s:o,s:o,s:o}", "kernel", rlki_json_text(l->kernel), "image",
+                            rlki_json_text(l->image), "grid", dim3(l->grid), "block", dim3(l->block), "smem",
+                            (json_int_t)l->smem, "stream", number(l->stream), "graph", node_number(l->graph), "node",
+                            node_number(l->node), "config", rlki_json_text(l->config));
+    if (out && (l->cluster[0] > 1 || l->cluster[1] > 1 || l->cluster[2] > 1))
+        json_object_set_new(out, "cluster", dim3(l->cluster));
+    return out;
+}
+
+#define MAX_LAUNCHES 64u
+
+static json_t *launches_json(struct rlki_audit *audit, int side, const struct rlki_ev *ev)
+{
+    json_t *array = json_array();
+    struct rlk_arena arena = {0};
+    uint32_t n = 0;
+    for (uint32_t i = 0; array && i < ev->e.nlaunches && n < MAX_LAUNCHES; i++, n++)
+        json_array_append_new(array, launch_json(&ev->e.launches[i]));
+    for (uint32_t r = 0; array && r < ev->e.nlaunch_ranges; r++) {
+        const struct rlk_range *range = &ev->e.launch_ranges[r];
+        for (uint64_t k = 0; k < range->count && n < MAX_LAUNCHES; k++, n++) {
+            struct rlk_event e;
+            rlk_arena_reset(&arena);
+            if (rlk_env_event(audit->side[side].env[ev->env].env, range->first + k, &arena, &e, NULL) == RLK_OK &&
+                e.kind == RLK_EV_LAUNCH && e.nlaunches)
+                json_array_append_new(array, launch_json(&e.launches[0]));
+        }
+    }
+    rlk_arena_release(&arena);
+    return array;
+}
+
+json_t *rlki_json_side(struct rlki_audit *audit, int side, uint32_t env, uint64_t seq, uint32_t tensor)
+{
+    struct rlk_arena arena = {0};
+    struct rlki_ev ev;
+    json_t *out = NULL;
+    if (rlki_ev_load(audit, side, env, seq, &arena, &ev) != RLK_OK)
+        goto out;
+    out = json_pack("{s:I,s:n,s:n,s:n}", "event", (json_int_t)seq, "dtype", "logical_shape", "digest");
+    if (!out)
+        goto out;
+    if (ev.e.id && ev.e.id[0])
+        json_object_set_new(out, "id", rlki_json_text(ev.e.id));
+    if (tensor < ev.e.ntensors) {
+        const struct rlk_tensor *t = &ev.e.tensors[tensor];
+        struct rlki_value value;
+        uint32_t ndim = t->place ? t->place->ndim : t->ndim;
+        const uint64_t *shape = t->place ? t->place->shape : t->shape;
+        json_object_set_new(out, "dtype", json_string(rlk_dtype_name(t->dtype)));
+        json_object_set_new(out, "logical_shape", shape_json(ndim, shape));
+        if (rlki_value_of(audit, side, &ev.e, env, t, &value) == RLK_OK && value.known)
+            json_object_set_new(out, "digest", digest_json(&value.sums, t->dtype, ndim, shape));
+        else
+            json_object_set_new(out, "not_digested", rlki_json_text(value.why));
+        if (t->version && t->version[0])
+            json_object_set_new(out, "version", rlki_json_text(t->version));
+    }
+    if (ev.e.kind == RLK_EV_METRIC) {
+        char text[40];
+        snprintf(text, sizeof text, "%.17g", ev.e.u.metric.value);
+        json_object_set_new(out, "dtype", json_string("fp64"));
+        json_object_set_new(out, "logical_shape", json_array());
+        json_object_set_new(out, "value", json_string(text));
+    }
+    if (ev.e.kind == RLK_EV_WEIGHTS)
+        json_object_set_new(out, "version", rlki_json_text(ev.e.u.weights.version));
+    json_object_set_new(out, "launches", launches_json(audit, side, &ev));
+out:
+    rlk_arena_release(&arena);
+    return out;
+}
+
+/* Where the lowest rank's event stands on one side; false: that side has none. */
+static bool event_on(const struct rlki_found *found, int side, uint32_t *env, uint64_t *seq)
+{
+    const struct rlki_at *at = &found->at[0];
+    if (!found->nat)
+        return false;
+    if (side == 0) {
+        if (at->in_b)
+            return false;
+        *env = at->env;
+        *seq = at->seq;
+        return true;
+    }
+    if (!at->in_b && !at->has_mate)
+        return false;
+    bool own = at->in_b && !at->after;
+    *env = own ? at->env : at->mate_env;
+    *seq = own ? at->seq : at->mate_seq;
+    return true;
+}
+
+static json_t *found_side(struct rlki_audit *audit, const struct rlki_found *found, int side)
+{
+    uint32_t env = 0, tensor = side ? found->tensor_b : found->tensor_a;
+    uint64_t seq = 0;
+    if (!event_on(found, side, &env, &seq))
+        return json_null();
+    if (found->extra && found->nat && found->at[0].has_mate && tensor == UINT32_MAX)
+        return json_null(); /* the event is on both sides, this tensor is not */
+    json_t *out = rlki_json_side(audit, side, env, seq, tensor);
+    if (!out || !found->no_rank)
+        return out;
+    json_t *holders = json_array();
+    for (size_t i = 0; holders && i < found->nholders[side]; i++)
+        json_array_append_new(holders, json_integer(found->holders[side][i]));
+    json_object_set_new(out, "holders", holders);
+    const json_t *shape = json_object_get(out, "logical_shape");
+    enum rlk_dtype dtype = rlk_dtype_from_name(
+        json_string_value(json_object_get(out, "dtype")) ? json_string_value(json_object_get(out, "dtype")) : "");
+    uint64_t dims[RLK_MAX_DIMS];
+    uint32_t ndim = (uint32_t)json_array_size(shape);
+    for (uint32_t i = 0; i < ndim && i < RLK_MAX_DIMS; i++)
+        dims[i] = (uint64_t)json_integer_value(json_array_get(shape, i));
+    if (ndim <= RLK_MAX_DIMS && dtype != RLK_DTYPE_NONE && found->kind != RLK_EV_METRIC)
+        json_object_set_new(out, "digest", digest_json(&found->sums[side], dtype, ndim, dims));
+    return out;
+}
+
+int rlki_json_diff(struct rlki_audit *audit, const struct rlki_found *found, json_t **out)
+{
+    const struct rlki_names *names = &audit->names;
+    json_t *difference = NULL, *mechanism = NULL, *ranks = json_array();
+    int rc = RLK_ENOMEM;
+    json_t *diff =
+        json_pack("{s:o,s:I,s:o,s:I,s:o,s:o,s:o,s:I,s:o,s:I,s:s,s:I,s:o}", "rank",
+                  found->no_rank ? json_null() : json_integer(rlki_found_rank(found)), "step", (json_int_t)found->step,
+                  "phase", rlki_json_text(rlki_names_text(names, found->phase)), "work", (json_int_t)found->work,
+                  "sample", rlki_json_text(rlki_names_text(names, found->sample)), "pass",
+                  rlki_json_text(rlki_names_text(names, found->pass)), "module",
+                  rlki_json_text(rlki_names_text(names, found->module)), "call", (json_int_t)found->call, "op",
+                  rlki_json_text(rlki_names_text(names, found->op)), "occurrence", (json_int_t)found->occurrence,
+                  "role", found->role == RLK_ROLE_IN ? "in" : "out", "index", (json_int_t)found->index, "name",
+                  rlki_json_text(rlki_names_text(names, found->name)));
+    *out = NULL;
+    if (!diff || !ranks)
+        goto out;
+    for (size_t i = 0; i < found->nat && !found->no_rank; i++)
+        json_array_append_new(ranks, json_integer(found->at[i].rank));
+    json_object_set_new(diff, "ranks", json_incref(ranks));
+    json_object_set_new(diff, "kind", json_string(rlk_event_kind_name(found->kind)));
+    if (found->iteration)
+        json_object_set_new(diff, "iteration", json_integer(found->iteration));
+    if (put(diff, "a", found_side(audit, found, 0)) || put(diff, "b", found_side(audit, found, 1)))
+        goto out;
+    json_object_set_new(diff, "root", found->root == RLKI_ROOT_TRUE ? json_true() : json_string("unknown"));
+    if (found->root == RLKI_ROOT_UNKNOWN && found->reason)
+        json_object_set_new(diff, "root_reason", rlki_json_text(rlki_names_text(names, found->reason)));
+    rc = rlki_difference(audit, found, &difference);
+    if (rc == RLK_OK)
+        rc = rlki_mechanism(audit, found, difference, &mechanism);
+    if (rc)
+        goto out;
+    json_object_set_new(diff, "difference", json_incref(difference));
+    json_object_set_new(diff, "mechanism", json_incref(mechanism));
+    *out = json_incref(diff);
+out:
+    json_decref(ranks);
+    json_decref(difference);
+    json_decref(mechanism);
+    json_decref(diff);
+    return rc;
+}
+
+static json_t *coverage_json(const struct rlki_side *side)
+{
+    const struct rlk_coverage *c = &side->coverage;
+    json_t *reasons = json_object(), *planes = json_array();
+    for (uint32_t i = 0; i < c->nreasons && i < RLK_MAX_REASONS; i++) {
+        char reason[49];
+        snprintf(reason, sizeof reason, "%.48s", c->not_digested[i].reason);
+        for (char *p = reason; *p; p++)
+            if ((unsigned char)*p > 0x7e)
+                *p = '?';
+        json_object_set_new(reasons, reason, number(c->not_digested[i].count));
+    }
+    if (c->planes & RLK_PLANE_LAUNCH)
+        json_array_append_new(planes, json_string("launch"));
+    if (c->planes & RLK_PLANE_TENSOR)
+        json_array_append_new(planes, json_string("tensor"));
+    if (c->planes & RLK_PLANE_BUFFER)
+        json_array_append_new(planes, json_string("buffer"));
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "launches_seen", number(c->launches_seen),
+                     "launches_recorded", number(c->launches_recorded), "tensors", number(c->tensors), "by_reference",
+                     number(c->by_reference), "not_digested", reasons, "local_placement", number(c->local_placement),
+                     "dropped", number(c->dropped), "stall_ns", number(c->stall_ns), "planes", planes, "events",
+                     number(c->events));
+}
+
+static void environment_one(json_t *list, const char *key, const json_t *a, const json_t *b)
+{
+    if (a == b || (a && b && json_equal(a, b)))
+        return;
+    json_array_append_new(list,
+                          json_pack("{s:o,s:o,s:o}", "key", rlki_json_text(key), "a",
+                                    a ? json_deep_copy(a) : json_null(), "b", b ? json_deep_copy(b) : json_null()));
+}
+
+static json_t *environment_json(struct rlki_audit *audit)
+{
+    static const char *const whole[] = {"argv",  "layout", "driver", "gpus", "topology",
+                                        "hosts", "level",  "inputs", "ranks"};
+    static const char *const maps[] = {"env", "libraries"};
+    json_t *list = json_array();
+    const json_t *a = audit->side[0].manifest, *b = audit->side[1].manifest;
+    for (size_t i = 0; list && i < sizeof whole / sizeof *whole; i++)
+        environment_one(list, whole[i], json_object_get(a, whole[i]), json_object_get(b, whole[i]));
+    for (size_t i = 0; list && i < sizeof maps / sizeof *maps; i++) {
+        json_t *ma = json_object_get(a, maps[i]), *mb = json_object_get(b, maps[i]), *value;
+        const char *key;
+        char name[300];
+        json_object_foreach(ma, key, value)
+        {
+            snprintf(name, sizeof name, "%s.%.280s", maps[i], key);
+            environment_one(list, name, value, json_object_get(mb, key));
+        }
+        json_object_foreach(mb, key, value)
+        {
+            snprintf(name, sizeof name, "%s.%.280s", maps[i], key);
+            if (!json_object_get(ma, key))
+                environment_one(list, name, NULL, value);
+        }
+    }
+    return list;
+}
+
+static json_t *events_json(struct rlki_audit *audit, const struct rlki_event_ref *list, size_t n)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; array && i < n; i++) {
+        json_t *event = rlki_json_event(audit, list[i].side, list[i].env, list[i].seq);
+        if (event)
+            json_array_append_new(array, event);
+    }
+    return array;
+}
+
+static json_t *alignment_json(struct rlki_audit *audit)
+{
+    json_t *moved = json_array();
+    for (size_t i = 0; moved && i + 1 < audit->nmoved; i += 2) {
+        json_t *a = rlki_json_event(audit, 0, audit->moved[i].env, audit->moved[i].seq);
+        json_t *b = rlki_json_event(audit, 1, audit->moved[i + 1].env, audit->moved[i + 1].seq);
+        json_array_append_new(moved, json_pack("{s:o,s:o}", "a", a ? a : json_null(), "b", b ? b : json_null()));
+    }
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "inserted", events_json(audit, audit->inserted, audit->ninserted),
+                     "deleted", events_json(audit, audit->deleted, audit->ndeleted), "moved", moved, "inserted_total",
+                     number(audit->total_inserted), "deleted_total", number(audit->total_deleted), "moved_total",
+                     number(audit->total_moved));
+}
+
+static int roots_json(struct rlki_audit *audit, const struct rlki_found *first, json_t *out)
+{
+    json_t *roots = json_array(), *per_rank = json_array(), *diff = NULL;
+    int rc = RLK_OK;
+    size_t listed = 0, total = 0;
+    if (first) { /* the first one stands first */
+        rc = rlki_json_diff(audit, first, &diff);
+        if (rc == RLK_OK && json_array_append(roots, diff) != 0)
+            rc = RLK_ENOMEM;
+        json_object_set(out, "first", diff);
+        listed = total = 1;
+    } else {
+        json_object_set_new(out, "first", json_null());
+    }
+    for (size_t i = 0; i < audit->nfound && rc == RLK_OK; i++) {
+        json_t *one = NULL;
+        if (audit->found[i].dropped || &audit->found[i] == first)
+            continue;
+        total++;
+        if (listed >= 1000)
+            continue;
+        listed++;
+        rc = rlki_json_diff(audit, &audit->found[i], &one);
+        if (rc == RLK_OK && json_array_append_new(roots, one) != 0)
+            rc = RLK_ENOMEM;
+    }
+    if (total > listed)
+        rlki_note(audit, "%zu roots, of which %zu are listed", total, listed);
+    for (uint32_t i = 0; i < audit->side[0].nranks && !audit->cross && rc == RLK_OK; i++) {
+        const struct rlki_found *one = NULL;
+        uint32_t rank = audit->side[0].ranks[i];
+        if (!rlki_side_has_rank(&audit->side[1], rank))
+            continue;
+        json_t *of_rank = json_null();
+        rc = rlki_first(audit, rank, &one);
+        if (rc == RLK_OK && one == first && one)
+            of_rank = json_incref(diff);
+        else if (rc == RLK_OK && one)
+            rc = rlki_json_diff(audit, one, &of_rank);
+        if (rc == RLK_OK)
+            json_array_append_new(per_rank, json_pack("{s:I,s:o}", "rank", (json_int_t)rank, "first", of_rank));
+    }
+    json_decref(diff);
+    json_object_set_new(out, "roots", roots);
+    json_object_set_new(out, "per_rank", per_rank);
+    return rc;
+}
+
+static void completeness_notes(struct rlki_audit *audit)
+{
+    for (int s = 0; s < 2; s++)
+        if (!audit->side[s].complete)
+            rlki_note(audit, "%c is incomplete: %s", s ? 'B' : 'A', audit->side[s].why);
+    if (audit->total_inserted || audit->total_deleted)
+        rlki_note(audit, "%llu events only in B, %llu only in A: not differences by themselves",
+                  (unsigned long long)audit->total_inserted, (unsigned long long)audit->total_deleted);
+    if (audit->total_moved)
+        rlki_note(audit, "%llu events stand elsewhere in their module call", (unsigned long long)audit->total_moved);
+}
+
+int rlki_result(struct rlki_audit *audit, json_t **out)
+{
+    const struct rlki_side *a = &audit->side[0], *b = &audit->side[1];
+    const struct rlki_found *first = NULL;
+    bool complete = a->complete && b->complete;
+    int rc = RLK_OK;
+    if (!rlki_stop(audit) && !audit->compared && a->tensors && b->tensors)
+        rlki_incomparable(audit, "no tensor can be compared", NULL, NULL, NULL);
+    bool stop = rlki_stop(audit);
+    if (!stop)
+        rc = rlki_first(audit, -1, &first);
+    bool diverged = !stop && (first || audit->downstream);
+    int code = stop ? 3 : diverged ? 1 : !complete ? 4 : 0;
+    const char *verdict = stop ? "not_comparable" : diverged ? "diverged" : !complete ? "incomplete" : "identical";
+    json_t *result = json_pack("{s:s,s:s,s:i,s:b,s:o}", "schema", "rlk.first_diff/1", "verdict", verdict, "exit", code,
+                               "complete", complete, "scope",
+                               json_pack("{s:o,s:o,s:O}", "compared", number(audit->compared), "skipped",
+                                         number(audit->skipped), "reasons", audit->reasons));
+    if (!result)
+        return RLK_ENOMEM;
+    if (stop)
+        for (size_t i = 0; i < audit->nfound; i++)
+            audit->found[i].dropped = true;
+    if (rc == RLK_OK)
+        rc = roots_json(audit, first, result);
+    completeness_notes(audit);
+    json_object_set_new(result, "downstream", number(stop ? 0 : audit->downstream));
+    json_object_set_new(result, "masked", number(stop ? 0 : audit->masked));
+    json_object_set_new(result, "alignment", alignment_json(audit));
+    json_object_set_new(result, "environment", environment_json(audit));
+    json_object_set(result, "notes", audit->notes);
+    json_object_set_new(result, "coverage", json_pack("{s:o,s:o}", "a", coverage_json(a), "b", coverage_json(b)));
+    if (audit->not_comparable)
+        json_object_set(result, "not_comparable", audit->not_comparable);
+    json_object_set_new(result, "recordings",
+                        json_pack("{s:o,s:o}", "a", rlki_json_text(rlk_recording_path(a->recording)), "b",
+                                  rlki_json_text(rlk_recording_path(b->recording))));
+    json_object_set_new(result, "mode", json_string(audit->opt.phases ? "phases" : audit->cross ? "layouts" : "same"));
+    if (rc) {
+        json_decref(result);
+        return rc;
+    }
+    *out = result;
+    return RLK_OK;
+}
