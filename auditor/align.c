@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 struct seq { /* events of one thread in one call, or of the whole call */
     struct rlki_ev **ev;
@@ -263,6 +264,76 @@ static int pair_moved_calls(struct rlki_unit *unit)
     return rc;
 }
 
+static const char *gradient_of(const struct rlki_ev *ev)
+{
+    for (uint32_t i = rlki_ev_count(ev, RLK_ROLE_IN); ev->e.kind == RLK_EV_OP && i < ev->e.ntensors; i++)
+        if (rlki_is_gradient_name(ev->e.tensors[i].name))
+            return ev->e.tensors[i].name;
+    return NULL;
+}
+
+static uint64_t gradient_key(const struct rlki_ev *ev, const char *name)
+{
+    return rlki_mix(rlki_mix(rlki_mix(43, ev->module), ev->phase), XXH3_64bits(name, strlen(name)));
+}
+
+struct gradient {
+    size_t n[2];
+    struct rlki_ev *last[2];
+};
+
+/* Gradients compare once a step, after the last micro-batch: where one side wrote a gradient more often, only its last
+ * value has a counterpart. */
+static int pair_gradients(struct rlki_unit *unit)
+{
+    struct rlki_table index = {0};
+    struct gradient *list = NULL;
+    size_t n = 0, cap = 0;
+    int rc = RLK_OK;
+    for (int s = 0; s < 2; s++)
+        for (size_t i = 0; i < unit->n[s]; i++) {
+            struct rlki_ev *ev = &unit->ev[s][i];
+            const char *name = gradient_of(ev);
+            uint64_t at;
+            if (!name)
+                continue;
+            if (!rlki_table_get(&index, gradient_key(ev, name), &at)) {
+                if (!rlki_grow(&list, &cap, n, sizeof *list)) {
+                    rc = RLK_ENOMEM;
+                    goto out;
+                }
+                at = n;
+                list[n++] = (struct gradient){{0, 0}, {NULL, NULL}};
+                rlki_table_put(&index, gradient_key(ev, name), at);
+            }
+            list[at].n[s]++;
+            if (!list[at].last[s] || list[at].last[s]->e.seq < ev->e.seq)
+                list[at].last[s] = ev;
+        }
+    for (int s = 0; s < 2 && n; s++)
+        for (size_t i = 0; i < unit->n[s]; i++) {
+            struct rlki_ev *ev = &unit->ev[s][i];
+            const char *name = gradient_of(ev);
+            uint64_t at;
+            if (!name || !rlki_table_get(&index, gradient_key(ev, name), &at) || list[at].n[0] == list[at].n[1] ||
+                !list[at].n[0] || !list[at].n[1])
+                continue;
+            if (ev->mate)
+                ev->mate->mate = NULL;
+            ev->mate = NULL;
+            ev->elsewhere = true;
+        }
+    for (size_t i = 0; i < n; i++)
+        if (list[i].n[0] != list[i].n[1] && list[i].n[0] && list[i].n[1])
+            pair_up(list[i].last[0], list[i].last[1], false);
+    if (index.failed)
+        rc = RLK_ENOMEM;
+out:
+    free(list);
+    rlki_table_release(&index);
+    return rc;
+}
+
 int rlki_align(struct rlki_audit *audit, struct rlki_unit *unit)
 {
     struct scratch s = {0};
@@ -280,6 +351,8 @@ int rlki_align(struct rlki_audit *audit, struct rlki_unit *unit)
     }
     if (rc == RLK_OK)
         rc = pair_moved_calls(unit);
+    if (rc == RLK_OK)
+        rc = pair_gradients(unit);
     free(s.ev[0]);
     free(s.ev[1]);
     free(s.seq[0]);

@@ -140,8 +140,10 @@ int rlki_audit_open(struct rlki_audit *audit, const struct rlk_audit_options *op
         rc = rlki_side_open(&audit->side[0], 'a', options->a, &audit->names, detail);
     if (rc == RLK_OK)
         rc = rlki_side_open(&audit->side[1], 'b', options->phases ? options->a : options->b, &audit->names, detail);
-    if (rc == RLK_OK)
-        audit->cross = options->phases || layouts_differ(&audit->side[0], &audit->side[1]);
+    if (rc == RLK_OK) {
+        audit->same_layout = !layouts_differ(&audit->side[0], &audit->side[1]);
+        audit->cross = options->phases || options->map || !audit->same_layout;
+    }
     return rc;
 }
 

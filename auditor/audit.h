@@ -29,8 +29,9 @@ struct rlki_ev {
     uint64_t key;                             /* op, dtypes, logical shapes: what the alignment compares */
     struct rlki_ev *mate;
     bool moved;
-    bool differs; /* an output is unequal */
-    uint32_t nth; /* collectives: n-th of its (group, communicator, function) in the node */
+    bool differs;   /* an output is unequal */
+    bool elsewhere; /* alone, but the other side holds its gradient at another place */
+    uint32_t nth;   /* collectives: n-th of its (group, communicator, function) in the node */
 };
 
 struct rlki_unit {
@@ -99,9 +100,9 @@ struct rlki_audit {
     struct rlk_audit_options opt;
     struct rlki_names names;
     struct rlki_side side[2]; /* A, B; across phases B is opened from the same directory */
-    bool cross;               /* other layouts or phases: composed, not rank by rank */
+    bool cross;               /* other layouts, phases or module trees: composed, not rank by rank */
+    bool same_layout;         /* so local tensors compare rank by rank even then */
     struct rlki_mapping *mapping;
-    struct rlki_phase_filter *phases;
     struct rlk_detail *detail;
 
     int64_t first_step;
@@ -147,6 +148,8 @@ bool rlki_stop(const struct rlki_audit *audit);
 
 /* walk.c */
 int rlki_walk(struct rlki_audit *audit);
+/* Numbers (losses) found from place `first` on are explained by any other difference. */
+void rlki_settle_metrics(struct rlki_audit *audit, size_t first);
 
 /* unit.c */
 void rlki_unit_reset(struct rlki_unit *unit);
@@ -226,6 +229,7 @@ int rlki_weights(struct rlki_audit *audit, struct rlki_unit *unit);
 
 /* compare.c */
 bool rlki_is_parameter_name(const char *name);
+bool rlki_is_gradient_name(const char *name);
 bool rlki_is_token_ids(const struct rlki_ev *ev, const struct rlk_tensor *tensor);
 /* Checks the dtype and shape of parameters; notes a source that differs. true = the audit is over (not comparable). */
 void rlki_check_parameter(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b,

@@ -23,6 +23,11 @@ bool rlki_is_parameter_name(const char *name)
     return ends_with(name, ".weight") || ends_with(name, ".bias");
 }
 
+bool rlki_is_gradient_name(const char *name)
+{
+    return ends_with(name, ".grad") || strcmp(name, "grad") == 0;
+}
+
 /* Token ids: integers from outside, by their own name or because an embedding looks them up. */
 bool rlki_is_token_ids(const struct rlki_ev *ev, const struct rlk_tensor *tensor)
 {
@@ -174,6 +179,8 @@ static bool loss_or_gradient_metric(const char *name)
 /* A loss, a gradient, a parameter or a weights event: its absence is a difference. */
 static bool counts_when_missing(const struct rlki_ev *ev)
 {
+    if (ev->elsewhere)
+        return false;
     if (ev->e.kind == RLK_EV_WEIGHTS)
         return true;
     if (ev->e.kind == RLK_EV_METRIC)

@@ -100,7 +100,7 @@ static int walk_rank(struct walk *walk, int64_t step, uint32_t rank)
 }
 
 /* Numbers (losses) are explained by any other difference at or before their step. */
-static void settle_metrics(struct rlki_audit *audit, size_t first)
+void rlki_settle_metrics(struct rlki_audit *audit, size_t first)
 {
     bool other = false;
     for (size_t i = 0; i < audit->nfound && !other; i++)
@@ -172,7 +172,7 @@ static int common_step(struct walk *walk, int64_t step)
     }
     if (rc == RLK_OK)
         rc = rlki_collectives_finish(audit, step);
-    settle_metrics(audit, before);
+    rlki_settle_metrics(audit, before);
     if (rc == RLK_OK && audit->in_first_step && !rlki_stop(audit))
         rc = rlki_check_overlap(audit);
     audit->in_first_step = false;
