@@ -54,21 +54,21 @@ static void pair_up(struct rlki_ev *a, struct rlki_ev *b, bool moved)
 /* Too large for the table: by what identity says, (op, occurrence) in order. */
 static int by_occurrence(struct seq *a, struct seq *b)
 {
-    struct rlki_table where = {0};
-    struct rlki_table count = {0};
+    struct rlki_hash where = {0};
+    struct rlki_hash count = {0};
     for (uint32_t j = 0; j < b->n; j++) {
-        uint64_t nth = rlki_table_count(&count, b->ev[j]->key, 1);
-        rlki_table_put(&where, rlki_mix(b->ev[j]->key, nth), j);
+        uint64_t nth = rlki_hash_count(&count, b->ev[j]->key, 1);
+        rlki_hash_put(&where, rlki_mix(b->ev[j]->key, nth), j);
     }
-    rlki_table_clear(&count);
+    rlki_hash_clear(&count);
     for (uint32_t i = 0; i < a->n; i++) {
-        uint64_t nth = rlki_table_count(&count, a->ev[i]->key, 1), j;
-        if (rlki_table_get(&where, rlki_mix(a->ev[i]->key, nth), &j) && !b->ev[j]->mate)
+        uint64_t nth = rlki_hash_count(&count, a->ev[i]->key, 1), j;
+        if (rlki_hash_get(&where, rlki_mix(a->ev[i]->key, nth), &j) && !b->ev[j]->mate)
             pair_up(a->ev[i], b->ev[j], false);
     }
     int rc = where.failed || count.failed ? RLK_ENOMEM : RLK_OK;
-    rlki_table_release(&where);
-    rlki_table_release(&count);
+    rlki_hash_release(&where);
+    rlki_hash_release(&count);
     return rc;
 }
 
@@ -177,22 +177,22 @@ static int match_sequences(struct scratch *s)
 /* What is left alone on both sides of one call although operator, dtypes and shapes agree has moved. */
 static int pair_moved(struct rlki_ev *a, size_t na, struct rlki_ev *b, size_t nb)
 {
-    struct rlki_table first = {0}; /* (key, n-th) -> place in b */
-    struct rlki_table count = {0};
+    struct rlki_hash first = {0}; /* (key, n-th) -> place in b */
+    struct rlki_hash count = {0};
     for (size_t j = 0; j < nb; j++)
         if (!b[j].mate && in_sequence(&b[j]))
-            rlki_table_put(&first, rlki_mix(b[j].key, rlki_table_count(&count, b[j].key, 1)), j);
-    rlki_table_clear(&count);
+            rlki_hash_put(&first, rlki_mix(b[j].key, rlki_hash_count(&count, b[j].key, 1)), j);
+    rlki_hash_clear(&count);
     for (size_t i = 0; i < na && first.n; i++) {
         uint64_t j;
         if (a[i].mate || !in_sequence(&a[i]))
             continue;
-        if (rlki_table_get(&first, rlki_mix(a[i].key, rlki_table_count(&count, a[i].key, 1)), &j))
+        if (rlki_hash_get(&first, rlki_mix(a[i].key, rlki_hash_count(&count, a[i].key, 1)), &j))
             pair_up(&a[i], &b[j], true);
     }
     int rc = first.failed || count.failed ? RLK_ENOMEM : RLK_OK;
-    rlki_table_release(&first);
-    rlki_table_release(&count);
+    rlki_hash_release(&first);
+    rlki_hash_release(&count);
     return rc;
 }
 
@@ -239,28 +239,28 @@ static size_t call_end(const struct rlki_ev *ev, size_t n, size_t i)
  * moved as well (another pass or call count). Only equal ones; nothing is concluded from them. */
 static int pair_moved_calls(struct rlki_unit *unit)
 {
-    struct rlki_table first = {0}, count = {0};
+    struct rlki_hash first = {0}, count = {0};
     int rc = RLK_OK;
     for (size_t j = 0; j < unit->n[1]; j++) {
         struct rlki_ev *b = &unit->ev[1][j];
         if (b->mate || !in_sequence(b) || !rlki_ev_count(b, RLK_ROLE_OUT))
             continue;
         uint64_t key = rlki_mix(rlki_mix(output_hash(b), b->module), b->phase);
-        rlki_table_put(&first, rlki_mix(key, rlki_table_count(&count, key, 1)), j);
+        rlki_hash_put(&first, rlki_mix(key, rlki_hash_count(&count, key, 1)), j);
     }
-    rlki_table_clear(&count);
+    rlki_hash_clear(&count);
     for (size_t i = 0; i < unit->n[0] && first.n; i++) {
         struct rlki_ev *a = &unit->ev[0][i];
         uint64_t j;
         if (a->mate || !in_sequence(a) || !rlki_ev_count(a, RLK_ROLE_OUT))
             continue;
         uint64_t key = rlki_mix(rlki_mix(output_hash(a), a->module), a->phase);
-        if (rlki_table_get(&first, rlki_mix(key, rlki_table_count(&count, key, 1)), &j))
+        if (rlki_hash_get(&first, rlki_mix(key, rlki_hash_count(&count, key, 1)), &j))
             pair_up(a, &unit->ev[1][j], true);
     }
     rc = first.failed || count.failed ? RLK_ENOMEM : RLK_OK;
-    rlki_table_release(&first);
-    rlki_table_release(&count);
+    rlki_hash_release(&first);
+    rlki_hash_release(&count);
     return rc;
 }
 
@@ -286,7 +286,7 @@ struct gradient {
  * value has a counterpart. */
 static int pair_gradients(struct rlki_unit *unit)
 {
-    struct rlki_table index = {0};
+    struct rlki_hash index = {0};
     struct gradient *list = NULL;
     size_t n = 0, cap = 0;
     int rc = RLK_OK;
@@ -297,14 +297,14 @@ static int pair_gradients(struct rlki_unit *unit)
             uint64_t at;
             if (!name)
                 continue;
-            if (!rlki_table_get(&index, gradient_key(ev, name), &at)) {
+            if (!rlki_hash_get(&index, gradient_key(ev, name), &at)) {
                 if (!rlki_grow(&list, &cap, n, sizeof *list)) {
                     rc = RLK_ENOMEM;
                     goto out;
                 }
                 at = n;
                 list[n++] = (struct gradient){{0, 0}, {NULL, NULL}};
-                rlki_table_put(&index, gradient_key(ev, name), at);
+                rlki_hash_put(&index, gradient_key(ev, name), at);
             }
             list[at].n[s]++;
             if (!list[at].last[s] || list[at].last[s]->e.seq < ev->e.seq)
@@ -315,7 +315,7 @@ static int pair_gradients(struct rlki_unit *unit)
             struct rlki_ev *ev = &unit->ev[s][i];
             const char *name = gradient_of(ev);
             uint64_t at;
-            if (!name || !rlki_table_get(&index, gradient_key(ev, name), &at) || list[at].n[0] == list[at].n[1] ||
+            if (!name || !rlki_hash_get(&index, gradient_key(ev, name), &at) || list[at].n[0] == list[at].n[1] ||
                 !list[at].n[0] || !list[at].n[1])
                 continue;
             if (ev->mate)
@@ -330,7 +330,7 @@ static int pair_gradients(struct rlki_unit *unit)
         rc = RLK_ENOMEM;
 out:
     free(list);
-    rlki_table_release(&index);
+    rlki_hash_release(&index);
     return rc;
 }
 

@@ -151,15 +151,15 @@ void rlki_audit_close(struct rlki_audit *audit)
 {
     rlki_collectives_drop(audit);
     free(audit->instances);
-    rlki_table_release(&audit->instance_index);
+    rlki_hash_release(&audit->instance_index);
     rlki_found_release(audit);
     rlki_ledger_free(audit->ledger);
-    rlki_table_release(&audit->down);
-    rlki_table_release(&audit->in_pairs);
-    rlki_table_release(&audit->rng_differs);
+    rlki_hash_release(&audit->down);
+    rlki_hash_release(&audit->in_pairs);
+    rlki_hash_release(&audit->rng_differs);
     for (int s = 0; s < 2; s++) {
-        rlki_table_release(&audit->self_roots[s]);
-        rlki_table_release(&audit->ops[s]);
+        rlki_hash_release(&audit->self_roots[s]);
+        rlki_hash_release(&audit->ops[s]);
         rlki_side_close(&audit->side[s]);
     }
     free(audit->inserted);
@@ -181,7 +181,7 @@ static int compare(struct rlki_audit *audit)
 }
 
 /* Event identities that are roots of one recording against a repeat of it. */
-static int self_roots(struct rlki_table *out, const char *a, const char *const *repeats, size_t n,
+static int self_roots(struct rlki_hash *out, const char *a, const char *const *repeats, size_t n,
                       const struct rlk_audit_options *options, struct rlk_detail *detail)
 {
     int rc = RLK_OK;
@@ -197,7 +197,7 @@ static int self_roots(struct rlki_table *out, const char *a, const char *const *
             rc = compare(&self);
         for (size_t k = 0; k < self.nfound && rc == RLK_OK; k++)
             if (!self.found[k].dropped && self.found[k].root == RLKI_ROOT_TRUE)
-                rlki_table_put(out, self.found[k].event_key, 1);
+                rlki_hash_put(out, self.found[k].event_key, 1);
         rlki_audit_close(&self);
     }
     return rc;

@@ -112,11 +112,11 @@ struct rlki_audit {
 
     struct rlki_found *found;
     size_t nfound, cap_found;
-    struct rlki_table found_index;   /* key -> place + 1 */
-    struct rlki_table down;          /* event identities of this step already counted as downstream */
-    struct rlki_table in_pairs;      /* pairs of unequal values already reported as inputs */
-    struct rlki_table rng_differs;   /* (rank, generator) whose state differed at an earlier consumer */
-    struct rlki_table self_roots[2]; /* event identities that are roots of A against A2, B against B2 */
+    struct rlki_hash found_index;   /* key -> place + 1 */
+    struct rlki_hash down;          /* event identities of this step already counted as downstream */
+    struct rlki_hash in_pairs;      /* pairs of unequal values already reported as inputs */
+    struct rlki_hash rng_differs;   /* (rank, generator) whose state differed at an earlier consumer */
+    struct rlki_hash self_roots[2]; /* event identities that are roots of A against A2, B against B2 */
 
     struct rlki_event_ref *inserted, *deleted, *moved; /* moved: pairs A, B */
     size_t ninserted, ndeleted, nmoved, cap_inserted, cap_deleted, cap_moved;
@@ -124,10 +124,10 @@ struct rlki_audit {
 
     struct rlki_instance *instances; /* of this step */
     size_t ninstances, cap_instances;
-    struct rlki_table instance_index;
+    struct rlki_hash instance_index;
 
     struct rlki_ledger *ledger; /* weights.c */
-    struct rlki_table ops[2];   /* distinct (module, op) of the first compared step */
+    struct rlki_hash ops[2];    /* distinct (module, op) of the first compared step */
     uint64_t common_nodes;      /* nodes that agree there */
 
     json_t *not_comparable; /* {"reason", ...} once found */

@@ -149,7 +149,7 @@ void rlki_bits_release(struct rlki_bits *bits)
     memset(bits, 0, sizeof *bits);
 }
 
-static size_t table_find(const struct rlki_table *table, uint64_t key)
+static size_t table_find(const struct rlki_hash *table, uint64_t key)
 {
     size_t at = (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & (table->cap - 1);
     while (table->key[at] && table->key[at] != key)
@@ -157,11 +157,11 @@ static size_t table_find(const struct rlki_table *table, uint64_t key)
     return at;
 }
 
-static bool table_room(struct rlki_table *table)
+static bool table_room(struct rlki_hash *table)
 {
     if (table->n * 3 < table->cap * 2)
         return true;
-    struct rlki_table next = {.cap = table->cap ? table->cap * 2 : 64, .n = table->n};
+    struct rlki_hash next = {.cap = table->cap ? table->cap * 2 : 64, .n = table->n};
     next.key = calloc(next.cap, sizeof *next.key);
     next.value = calloc(next.cap, sizeof *next.value);
     if (!next.key || !next.value) {
@@ -189,7 +189,7 @@ static uint64_t table_key(uint64_t key)
     return key ? key : UINT64_C(0x6a09e667f3bcc908);
 }
 
-bool rlki_table_get(const struct rlki_table *table, uint64_t key, uint64_t *value)
+bool rlki_hash_get(const struct rlki_hash *table, uint64_t key, uint64_t *value)
 {
     if (!table->n)
         return false;
@@ -201,7 +201,7 @@ bool rlki_table_get(const struct rlki_table *table, uint64_t key, uint64_t *valu
     return true;
 }
 
-bool rlki_table_put(struct rlki_table *table, uint64_t key, uint64_t value)
+bool rlki_hash_put(struct rlki_hash *table, uint64_t key, uint64_t value)
 {
     if (!table_room(table))
         return true;
@@ -213,7 +213,7 @@ bool rlki_table_put(struct rlki_table *table, uint64_t key, uint64_t value)
     return fresh;
 }
 
-uint64_t rlki_table_count(struct rlki_table *table, uint64_t key, uint64_t add)
+uint64_t rlki_hash_count(struct rlki_hash *table, uint64_t key, uint64_t add)
 {
     if (!table_room(table))
         return 0;
@@ -225,7 +225,7 @@ uint64_t rlki_table_count(struct rlki_table *table, uint64_t key, uint64_t add)
     return before;
 }
 
-void rlki_table_clear(struct rlki_table *table)
+void rlki_hash_clear(struct rlki_hash *table)
 {
     if (table->n) {
         memset(table->key, 0, table->cap * sizeof *table->key);
@@ -234,7 +234,7 @@ void rlki_table_clear(struct rlki_table *table)
     table->n = 0;
 }
 
-void rlki_table_release(struct rlki_table *table)
+void rlki_hash_release(struct rlki_hash *table)
 {
     free(table->key);
     free(table->value);

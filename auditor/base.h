@@ -37,18 +37,18 @@ bool rlki_bits_get(const struct rlki_bits *bits, uint64_t i);
 void rlki_bits_release(struct rlki_bits *bits);
 
 /* 64-bit hash -> 64-bit value. */
-struct rlki_table {
+struct rlki_hash {
     uint64_t *key, *value;
     size_t cap, n;
     bool failed;
 };
-bool rlki_table_get(const struct rlki_table *table, uint64_t key, uint64_t *value);
+bool rlki_hash_get(const struct rlki_hash *table, uint64_t key, uint64_t *value);
 /* true if the key is new. */
-bool rlki_table_put(struct rlki_table *table, uint64_t key, uint64_t value);
+bool rlki_hash_put(struct rlki_hash *table, uint64_t key, uint64_t value);
 /* Adds to the value (a new key starts at 0); returns the value before. */
-uint64_t rlki_table_count(struct rlki_table *table, uint64_t key, uint64_t add);
-void rlki_table_clear(struct rlki_table *table);
-void rlki_table_release(struct rlki_table *table);
+uint64_t rlki_hash_count(struct rlki_hash *table, uint64_t key, uint64_t add);
+void rlki_hash_clear(struct rlki_hash *table);
+void rlki_hash_release(struct rlki_hash *table);
 
 /* Mixes for identities: order matters. */
 static inline uint64_t rlki_mix(uint64_t h, uint64_t v)

@@ -57,7 +57,7 @@ static struct rlki_instance *instance_of(struct rlki_audit *audit, const struct 
         key = rlki_mix(key, n ? ranks[0] : 0);
         free(ranks);
     }
-    if (rlki_table_get(&audit->instance_index, key, &place))
+    if (rlki_hash_get(&audit->instance_index, key, &place))
         return &audit->instances[place];
     if (!rlki_grow(&audit->instances, &audit->cap_instances, audit->ninstances, sizeof *audit->instances))
         return NULL;
@@ -73,7 +73,7 @@ static struct rlki_instance *instance_of(struct rlki_audit *audit, const struct 
     if (!inst->phase || !inst->module || (member && !inst->member) || !inst->ranks)
         return NULL;
     rlki_side_communicator(side, &a->e, inst->ranks, &inst->nranks);
-    rlki_table_put(&audit->instance_index, key, audit->ninstances - 1);
+    rlki_hash_put(&audit->instance_index, key, audit->ninstances - 1);
     return inst;
 }
 
@@ -197,7 +197,7 @@ static int judge_member(struct rlki_audit *audit, struct rlki_ev *a, uint32_t i,
 
 int rlki_collective_members(struct rlki_audit *audit, struct rlki_unit *unit)
 {
-    struct rlki_table where = {0}, count = {0};
+    struct rlki_hash where = {0}, count = {0};
     struct member *list = NULL;
     size_t n = 0, cap = 0;
     int rc = RLK_OK;
@@ -209,16 +209,16 @@ int rlki_collective_members(struct rlki_audit *audit, struct rlki_unit *unit)
                 rc = RLK_ENOMEM;
                 goto out;
             }
-            rlki_table_put(&where, rlki_mix(key, rlki_table_count(&count, key, 1)), n);
+            rlki_hash_put(&where, rlki_mix(key, rlki_hash_count(&count, key, 1)), n);
             list[n++] = (struct member){b, i};
         }
     }
-    rlki_table_clear(&count);
+    rlki_hash_clear(&count);
     for (size_t i = 0; i < unit->n[0] && rc == RLK_OK; i++) {
         struct rlki_ev *a = &unit->ev[0][i];
         for (uint32_t k = 0; rlki_has_members(a) && k < a->e.u.collective.nmembers && rc == RLK_OK; k++) {
-            uint64_t key = member_key(a, k), nth = rlki_table_count(&count, key, 1), place;
-            if (rlki_table_get(&where, rlki_mix(key, nth), &place))
+            uint64_t key = member_key(a, k), nth = rlki_hash_count(&count, key, 1), place;
+            if (rlki_hash_get(&where, rlki_mix(key, nth), &place))
                 rc = judge_member(audit, a, k, list[place].ev, list[place].i, (uint32_t)nth);
             else
                 rlki_skip(audit, "member", 1);
@@ -228,8 +228,8 @@ int rlki_collective_members(struct rlki_audit *audit, struct rlki_unit *unit)
         rc = RLK_ENOMEM;
 out:
     free(list);
-    rlki_table_release(&where);
-    rlki_table_release(&count);
+    rlki_hash_release(&where);
+    rlki_hash_release(&count);
     return rc;
 }
 
@@ -363,5 +363,5 @@ void rlki_collectives_drop(struct rlki_audit *audit)
         free(inst->out);
     }
     audit->ninstances = 0;
-    rlki_table_clear(&audit->instance_index);
+    rlki_hash_clear(&audit->instance_index);
 }

@@ -87,7 +87,7 @@ void rlki_count_ops(struct rlki_audit *audit, const struct rlki_unit *unit)
         for (size_t i = 0; i < unit->n[s]; i++) {
             const struct rlki_ev *ev = &unit->ev[s][i];
             if (ev->e.kind == RLK_EV_OP || ev->e.kind == RLK_EV_COLLECTIVE || ev->e.kind == RLK_EV_COPY)
-                rlki_table_put(&audit->ops[s], rlki_mix(rlki_mix(19, ev->module), ev->op), 1);
+                rlki_hash_put(&audit->ops[s], rlki_mix(rlki_mix(19, ev->module), ev->op), 1);
         }
 }
 
@@ -114,7 +114,7 @@ static int count_event(void *context, const struct rlk_event *event)
         rlki_map_module(count->audit, count->side, rlki_names_id(&count->audit->names, event->who.module));
     uint32_t op = rlki_names_id(&count->audit->names, event->who.op);
     if (event->who.step == count->audit->first_step)
-        rlki_table_put(&count->audit->ops[count->side], rlki_mix(rlki_mix(19, module), op), 1);
+        rlki_hash_put(&count->audit->ops[count->side], rlki_mix(rlki_mix(19, module), op), 1);
     return 0;
 }
 
@@ -150,7 +150,7 @@ static bool overlap_enough(const struct rlki_audit *audit)
     for (int s = 0; s < 2; s++)
         n[s] = audit->ops[s].n + audit->common_nodes;
     for (size_t i = 0; i < audit->ops[0].cap; i++)
-        if (audit->ops[0].key[i] && rlki_table_get(&audit->ops[1], audit->ops[0].key[i], NULL))
+        if (audit->ops[0].key[i] && rlki_hash_get(&audit->ops[1], audit->ops[0].key[i], NULL))
             both++;
     uint64_t larger = n[0] > n[1] ? n[0] : n[1];
     int la = level_of(&audit->side[0]), lb = level_of(&audit->side[1]);
@@ -177,8 +177,9 @@ static bool loss_or_gradient_metric(const char *name)
 }
 
 /* A loss, a gradient, a parameter or a weights event: its absence is a difference. */
-static bool counts_when_missing(const struct rlki_ev *ev)
+static bool counts_when_missing(const struct rlki_ev *ev, const struct rlk_tensor **tensor)
 {
+    *tensor = NULL;
     if (ev->elsewhere)
         return false;
     if (ev->e.kind == RLK_EV_WEIGHTS)
@@ -193,8 +194,10 @@ static bool counts_when_missing(const struct rlki_ev *ev)
         if (t->role != RLK_ROLE_OUT)
             continue;
         if (strcmp(last, "loss") == 0 || ends_with(last, "_loss") || strcmp(last, "grad") == 0 ||
-            ends_with(last, ".grad") || rlki_is_parameter_name(t->name))
+            ends_with(last, ".grad") || rlki_is_parameter_name(t->name)) {
+            *tensor = t;
             return true;
+        }
     }
     return false;
 }
@@ -213,15 +216,16 @@ int rlki_lone(struct rlki_audit *audit, int side, const struct rlki_ev *ev, cons
 {
     const struct rlki_side *other = &audit->side[1 - side];
     bool complete = audit->side[0].complete && audit->side[1].complete;
+    const struct rlk_tensor *tensor;
     if (!other->complete && !audit->cross && ev->e.who.step >= rlki_side_last_step(other, ev->e.rank)) {
         rlki_skip(audit, "truncated-end", ev->e.ntensors);
         return RLK_OK;
     }
     int la = level_of(&audit->side[0]), lb = level_of(&audit->side[1]);
     bool both_record = la == lb || ev->e.kind == RLK_EV_WEIGHTS || ev->e.kind == RLK_EV_METRIC;
-    if (complete && both_record && counts_when_missing(ev)) {
-        struct rlki_found *found = side == 0 ? rlki_found_add(audit, ev, NULL, NULL, NULL, RLKI_ROOT_TRUE)
-                                             : rlki_found_add(audit, NULL, ev, NULL, NULL, RLKI_ROOT_TRUE);
+    if (complete && both_record && counts_when_missing(ev, &tensor)) {
+        struct rlki_found *found = side == 0 ? rlki_found_add(audit, ev, NULL, tensor, NULL, RLKI_ROOT_TRUE)
+                                             : rlki_found_add(audit, NULL, ev, NULL, tensor, RLKI_ROOT_TRUE);
         if (!found)
             return RLK_ENOMEM;
         found->extra = true;

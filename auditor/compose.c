@@ -31,18 +31,18 @@ static int dark(struct rlki_whole *out, const char *reason)
 static bool *distinct(struct rlki_whole *out, const struct rlki_part *part, size_t n, size_t *count)
 {
     bool *keep = calloc(n + 1, sizeof *keep);
-    struct rlki_table seen = {0};
+    struct rlki_hash seen = {0};
     *count = 0;
     for (size_t i = 0; keep && i < n; i++) {
         uint64_t key = rlki_mix(part[i].place_hash, part[i].slice), first;
         if (!usable(&part[i]))
             continue;
-        if (rlki_table_get(&seen, key, &first)) {
+        if (rlki_hash_get(&seen, key, &first)) {
             out->replicas_differ |=
                 !part[i].reason && !part[first].reason && !rlk_sums_same_bits(&part[i].sums, &part[first].sums);
             continue;
         }
-        rlki_table_put(&seen, key, i);
+        rlki_hash_put(&seen, key, i);
         keep[i] = true;
         ++*count;
     }
@@ -50,7 +50,7 @@ static bool *distinct(struct rlki_whole *out, const struct rlki_part *part, size
         free(keep);
         keep = NULL;
     }
-    rlki_table_release(&seen);
+    rlki_hash_release(&seen);
     return keep;
 }
 

@@ -55,7 +55,7 @@ static bool compared_kind(const struct rlki_ev *ev)
 }
 
 static int read_node(struct rlki_cross *cross, int side, const struct rlki_node *node, uint32_t rank,
-                     struct rlki_table *counts)
+                     struct rlki_hash *counts)
 {
     struct rlki_audit *audit = cross->audit;
     int rc = RLK_OK;
@@ -77,7 +77,7 @@ static int read_node(struct rlki_cross *cross, int side, const struct rlki_node 
                 strcmp(ev.e.who.module, rlki_names_text(&audit->names, node->module)) != 0)
                 continue;
             if (audit->in_first_step)
-                rlki_table_put(&audit->ops[side], rlki_mix(rlki_mix(19, ev.module), ev.op), 1);
+                rlki_hash_put(&audit->ops[side], rlki_mix(rlki_mix(19, ev.module), ev.op), 1);
             rc = rlki_parts_of(audit, &cross->parts, side, &ev, counts);
         }
     }
@@ -90,7 +90,7 @@ static int read_side(struct rlki_cross *cross, int side)
     int rc = RLK_OK;
     for (uint32_t r = 0; r < audit->side[side].nranks && rc == RLK_OK; r++) {
         struct rlki_nodes nodes = {0};
-        struct rlki_table counts = {0};
+        struct rlki_hash counts = {0};
         uint32_t rank = audit->side[side].ranks[r];
         rc = rlki_side_nodes(&audit->side[side], cross->step, rank, &nodes, audit->detail);
         for (size_t i = 0; i < nodes.n && rc == RLK_OK; i++)
@@ -98,7 +98,7 @@ static int read_side(struct rlki_cross *cross, int side)
                 rc = read_node(cross, side, &nodes.node[i], rank, &counts);
         if (counts.failed)
             rc = RLK_ENOMEM;
-        rlki_table_release(&counts);
+        rlki_hash_release(&counts);
         rlki_nodes_release(&nodes);
     }
     return rc;
@@ -137,7 +137,7 @@ static void mark_parts(struct rlki_cross *cross, const struct rlki_part *part, s
         if (p->role == RLK_ROLE_OUT)
             rlki_side_mark(&cross->audit->side[p->side], p->env, p->seq, p->index, p->noutputs, own);
         else
-            rlki_table_put(&cross->inputs[p->side], rlki_part_id(p), (uint64_t)own);
+            rlki_hash_put(&cross->inputs[p->side], rlki_part_id(p), (uint64_t)own);
     }
 }
 
@@ -149,7 +149,7 @@ static int lone_parts(struct rlki_cross *cross, const struct rlki_part *part)
     int rc = rlki_ev_load(audit, part->side, part->env, part->seq, &cross->scratch, &ev);
     if (rc)
         return rc;
-    if (!rlki_table_put(&cross->lone, rlki_mix(rlki_ev_identity(audit, &ev), part->side), 1))
+    if (!rlki_hash_put(&cross->lone, rlki_mix(rlki_ev_identity(audit, &ev), part->side), 1))
         return RLK_OK;
     struct rlki_at at = {0};
     return rlki_lone(audit, part->side, &ev, &at);
@@ -235,9 +235,9 @@ static int cross_step(struct rlki_cross *cross, int64_t step)
     cross->parts.n = 0;
     cross->ndiffering = 0;
     rlk_arena_reset(&cross->parts.arena);
-    rlki_table_clear(&cross->inputs[0]);
-    rlki_table_clear(&cross->inputs[1]);
-    rlki_table_clear(&cross->lone);
+    rlki_hash_clear(&cross->inputs[0]);
+    rlki_hash_clear(&cross->inputs[1]);
+    rlki_hash_clear(&cross->lone);
     int rc = read_side(cross, 0);
     if (rc == RLK_OK)
         rc = read_side(cross, 1);
@@ -248,7 +248,7 @@ static int cross_step(struct rlki_cross *cross, int64_t step)
     rlki_settle_metrics(audit, before);
     if (rc == RLK_OK && audit->in_first_step && !rlki_stop(audit) && !audit->opt.phases)
         rc = rlki_check_overlap(audit);
-    rlki_table_clear(&audit->down);
+    rlki_hash_clear(&audit->down);
     if (rc == RLK_OK && (cross->inputs[0].failed || cross->inputs[1].failed || cross->lone.failed))
         rc = RLK_ENOMEM;
     return rc;
@@ -287,9 +287,9 @@ int rlki_cross_walk(struct rlki_audit *audit)
     free(cross.differing);
     rlk_arena_release(&cross.parts.arena);
     rlk_arena_release(&cross.scratch);
-    rlki_table_release(&cross.inputs[0]);
-    rlki_table_release(&cross.inputs[1]);
-    rlki_table_release(&cross.lone);
-    rlki_table_release(&cross.labels);
+    rlki_hash_release(&cross.inputs[0]);
+    rlki_hash_release(&cross.inputs[1]);
+    rlki_hash_release(&cross.lone);
+    rlki_hash_release(&cross.labels);
     return rc;
 }

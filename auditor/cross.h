@@ -15,9 +15,9 @@ struct rlki_cross {
     int64_t step;
     struct rlki_parts parts;
     struct rlk_arena scratch;
-    struct rlki_table inputs[2]; /* digested inputs that are not equal: rlki_part_id -> enum rlki_mark */
-    struct rlki_table lone;      /* events already listed */
-    struct rlki_table labels;    /* (name, label) of a trainer's weights tensor that differs */
+    struct rlki_hash inputs[2]; /* digested inputs that are not equal: rlki_part_id -> enum rlki_mark */
+    struct rlki_hash lone;      /* events already listed */
+    struct rlki_hash labels;    /* (name, label) of a trainer's weights tensor that differs */
     struct rlki_differing *differing;
     size_t ndiffering, cap_differing;
 };

@@ -34,7 +34,7 @@ static int digested_input(struct rlki_cross *cross, int side, const struct rlki_
     struct rlki_part id = {.env = ev->env, .seq = ev->e.seq, .tensor = i};
     uint64_t mark = RLKI_MARK_EQUAL, seq;
     uint32_t output;
-    bool same = !rlki_table_get(&cross->inputs[side], rlki_part_id(&id), &mark);
+    bool same = !rlki_hash_get(&cross->inputs[side], rlki_part_id(&id), &mark);
     if (same && t->state == RLK_T_DIGESTED)
         return RLK_OK;
     int rc = rlki_side_writer(&audit->side[side], ev->env, ev->e.rank, ev->e.seq, t->alloc, t->name, &seq, &output,
@@ -82,10 +82,10 @@ static int weights_inputs(struct rlki_cross *cross, int side, const struct rlki_
     uint64_t seq;
     uint32_t output;
     if (strcmp(ev->e.u.weights.side, "rollout") == 0) {
-        v->down |= rlki_table_get(&cross->labels, label_key(ev, t), NULL);
+        v->down |= rlki_hash_get(&cross->labels, label_key(ev, t), NULL);
         return RLK_OK;
     }
-    rlki_table_put(&cross->labels, label_key(ev, t), 1);
+    rlki_hash_put(&cross->labels, label_key(ev, t), 1);
     int rc = rlki_side_writer(&audit->side[side], ev->env, ev->e.rank, ev->e.seq, t->alloc, t->name, &seq, &output,
                               audit->detail);
     if (rc == RLK_OK)
@@ -152,9 +152,7 @@ static int report(struct rlki_cross *cross, const struct rlki_differing *d, cons
     if ((source || a.e.kind == RLK_EV_WEIGHTS) && ta && tb) {
         rlki_check_parameter(audit, &a, &b, ta, tb);
         bool first_write = a.e.kind != RLK_EV_WEIGHTS || (!v->produced && strcmp(a.e.u.weights.side, "rollout") != 0);
-        if (!rlki_stop(audit) && first_write)
-            rlki_source_differs(audit, &a, &b, ta, tb);
-        if (rlki_stop(audit))
+        if (rlki_stop(audit) || (first_write && rlki_source_differs(audit, &a, &b, ta, tb)))
             return RLK_OK;
     }
     struct rlki_found *found = rlki_found_add(audit, &a, &b, ta, tb, v->unknown ? RLKI_ROOT_UNKNOWN : RLKI_ROOT_TRUE);
@@ -163,6 +161,8 @@ static int report(struct rlki_cross *cross, const struct rlki_differing *d, cons
     if (audit->nfound > before) {
         rc = holders(found, d);
         found->source = source;
+        if (d->first[0]->sample)
+            found->sample = d->first[0]->sample_name;
         found->reason = v->unknown ? v->reason : 0;
         if (d->first[0]->metric) {
             found->metric = true;

@@ -72,7 +72,7 @@ struct rlki_found *rlki_found_add(struct rlki_audit *audit, const struct rlki_ev
     struct rlki_at at = rlki_at_of(a, b);
     uint64_t place;
     struct rlki_found *found;
-    if (rlki_table_get(&audit->found_index, key, &place)) {
+    if (rlki_hash_get(&audit->found_index, key, &place)) {
         found = &audit->found[place];
         if (root == RLKI_ROOT_TRUE && found->root == RLKI_ROOT_UNKNOWN && !found->extra)
             found->root = RLKI_ROOT_TRUE; /* proved on another rank */
@@ -91,9 +91,9 @@ struct rlki_found *rlki_found_add(struct rlki_audit *audit, const struct rlki_ev
         describe(audit, found, ev, tensor);
         found->tensor_a = place_of(a, ta);
         found->tensor_b = place_of(b, tb);
-        found->self_a = rlki_table_get(&audit->self_roots[0], event_key, NULL);
-        found->self_b = rlki_table_get(&audit->self_roots[1], event_key, NULL);
-        rlki_table_put(&audit->found_index, key, audit->nfound);
+        found->self_a = rlki_hash_get(&audit->self_roots[0], event_key, NULL);
+        found->self_b = rlki_hash_get(&audit->self_roots[1], event_key, NULL);
+        rlki_hash_put(&audit->found_index, key, audit->nfound);
         audit->nfound++;
     }
     if (!add_at(found, &at))
@@ -104,10 +104,10 @@ struct rlki_found *rlki_found_add(struct rlki_audit *audit, const struct rlki_ev
 void rlki_count_down(struct rlki_audit *audit, const struct rlki_ev *ev)
 {
     uint64_t key = rlki_ev_identity(audit, ev);
-    if (!rlki_table_put(&audit->down, key, 1))
+    if (!rlki_hash_put(&audit->down, key, 1))
         return;
     audit->downstream++;
-    if (rlki_table_get(&audit->self_roots[0], key, NULL) || rlki_table_get(&audit->self_roots[1], key, NULL))
+    if (rlki_hash_get(&audit->self_roots[0], key, NULL) || rlki_hash_get(&audit->self_roots[1], key, NULL))
         audit->masked++;
 }
 
@@ -121,7 +121,7 @@ void rlki_found_release(struct rlki_audit *audit)
     free(audit->found);
     audit->found = NULL;
     audit->nfound = 0;
-    rlki_table_release(&audit->found_index);
+    rlki_hash_release(&audit->found_index);
 }
 
 uint32_t rlki_found_rank(const struct rlki_found *found)

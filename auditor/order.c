@@ -26,7 +26,7 @@ struct lane { /* one rank */
     size_t n, cap, next;
     uint64_t *producer; /* (env, seq) of producers inside the step, packed */
     size_t nproducer, cap_producer;
-    struct rlki_table counts; /* for n-th */
+    struct rlki_hash counts; /* for n-th */
 };
 
 struct anchor {         /* a difference at an event; several are chained */
@@ -48,13 +48,13 @@ struct order {
     bool across; /* collectives join ranks */
     struct anchor *anchor;
     size_t nanchor, cap_anchor;
-    struct rlki_table marks;           /* (env, seq) -> first anchor + 1 */
-    struct rlki_table tainted;         /* events and threads that lie after a difference */
-    struct rlki_table expected;        /* instance -> lanes that have it */
-    struct rlki_table arrived;         /* instance -> lanes that wait at it */
-    struct rlki_table joined;          /* instance -> a lane came tainted */
-    struct rlki_table phases, modules; /* first appearances, kept */
-    uint8_t *standing;                 /* enum standing, by place in audit->found */
+    struct rlki_hash marks;           /* (env, seq) -> first anchor + 1 */
+    struct rlki_hash tainted;         /* events and threads that lie after a difference */
+    struct rlki_hash expected;        /* instance -> lanes that have it */
+    struct rlki_hash arrived;         /* instance -> lanes that wait at it */
+    struct rlki_hash joined;          /* instance -> a lane came tainted */
+    struct rlki_hash phases, modules; /* first appearances, kept */
+    uint8_t *standing;                /* enum standing, by place in audit->found */
     uint64_t total;
 };
 
@@ -84,7 +84,7 @@ static uint64_t instance_of(struct order *order, struct lane *lane, const struct
     }
     if (!strstr(e->who.op, "send") && !strstr(e->who.op, "recv"))
         h = rlki_mix(h, XXH3_64bits(e->who.op, strlen(e->who.op)) ^ XXH3_64bits(e->who.module, strlen(e->who.module)));
-    uint64_t nth = rlki_table_count(&lane->counts, h, 1);
+    uint64_t nth = rlki_hash_count(&lane->counts, h, 1);
     h = rlki_mix(h, nth);
     return h ? h : 1;
 }
@@ -119,7 +119,7 @@ static int load_event(void *context, const struct rlk_event *e)
     }
     if (e->kind == RLK_EV_COLLECTIVE) {
         point->instance = instance_of(load->order, lane, e);
-        rlki_table_count(&load->order->expected, point->instance, 1);
+        rlki_hash_count(&load->order->expected, point->instance, 1);
     }
     return 0;
 }
@@ -158,10 +158,10 @@ static int load_lane(struct order *order, struct lane *lane)
 /* Does a difference lie before this event, on its thread or among what it consumes? */
 static bool taint_before(const struct order *order, const struct lane *lane, const struct point *p)
 {
-    if (rlki_table_get(&order->tainted, thread_key(lane, p), NULL))
+    if (rlki_hash_get(&order->tainted, thread_key(lane, p), NULL))
         return true;
     for (uint32_t i = 0; i < p->nproducers; i++)
-        if (rlki_table_get(&order->tainted, lane->producer[p->producers + i], NULL))
+        if (rlki_hash_get(&order->tainted, lane->producer[p->producers + i], NULL))
             return true;
     return false;
 }
@@ -172,7 +172,7 @@ static void pass(struct order *order, struct lane *lane, bool joined)
     struct point *p = &lane->point[lane->next++];
     bool tainted = joined || taint_before(order, lane, p);
     uint64_t first = 0;
-    rlki_table_get(&order->marks, event_key(p->env, p->seq), &first);
+    rlki_hash_get(&order->marks, event_key(p->env, p->seq), &first);
     bool at = false;
     for (uint64_t i = first; i; i = order->anchor[i - 1].next)
         at |= !order->anchor[i - 1].after;
@@ -186,8 +186,8 @@ static void pass(struct order *order, struct lane *lane, bool joined)
     }
     if (!tainted && !first)
         return;
-    rlki_table_put(&order->tainted, thread_key(lane, p), 1);
-    rlki_table_put(&order->tainted, event_key(p->env, p->seq), 1);
+    rlki_hash_put(&order->tainted, thread_key(lane, p), 1);
+    rlki_hash_put(&order->tainted, event_key(p->env, p->seq), 1);
 }
 
 /* Runs one lane up to a collective that others have not reached. true: it moved. */
@@ -203,17 +203,17 @@ static bool advance(struct order *order, struct lane *lane)
         }
         uint64_t expected = 0, arrived = 0, taint = 0;
         uint64_t mine = rlki_mix(p->instance, lane->rank);
-        rlki_table_get(&order->expected, p->instance, &expected);
-        if (rlki_table_put(&order->arrived, mine, 1)) { /* arrives once */
-            rlki_table_count(&order->arrived, p->instance, 1);
+        rlki_hash_get(&order->expected, p->instance, &expected);
+        if (rlki_hash_put(&order->arrived, mine, 1)) { /* arrives once */
+            rlki_hash_count(&order->arrived, p->instance, 1);
             if (taint_before(order, lane, p))
-                rlki_table_count(&order->joined, p->instance, 1);
+                rlki_hash_count(&order->joined, p->instance, 1);
             moved = true;
         }
-        rlki_table_get(&order->arrived, p->instance, &arrived);
+        rlki_hash_get(&order->arrived, p->instance, &arrived);
         if (arrived < expected)
             return moved;
-        rlki_table_get(&order->joined, p->instance, &taint);
+        rlki_hash_get(&order->joined, p->instance, &taint);
         pass(order, lane, taint != 0);
         moved = true;
     }
@@ -269,11 +269,11 @@ static uint64_t look_up_appearance(struct rlki_audit *audit, uint32_t name, bool
 /* Where a phase or a module first appears in A: by (step, rank), then in that rank's order. */
 static uint64_t appearance(struct order *order, uint32_t name, bool by_module)
 {
-    struct rlki_table *kept = by_module ? &order->modules : &order->phases;
+    struct rlki_hash *kept = by_module ? &order->modules : &order->phases;
     uint64_t at;
-    if (!rlki_table_get(kept, (uint64_t)name + 1, &at)) {
+    if (!rlki_hash_get(kept, (uint64_t)name + 1, &at)) {
         at = look_up_appearance(order->audit, name, by_module);
-        rlki_table_put(kept, (uint64_t)name + 1, at);
+        rlki_hash_put(kept, (uint64_t)name + 1, at);
     }
     return at;
 }
@@ -364,11 +364,11 @@ static int run_order(struct order *order, int64_t rank)
             if (at->in_b && !at->after)
                 continue;
             uint64_t key = event_key(at->env, at->seq), first = 0;
-            rlki_table_get(&order->marks, key, &first);
+            rlki_hash_get(&order->marks, key, &first);
             if (!rlki_grow(&order->anchor, &order->cap_anchor, order->nanchor, sizeof *order->anchor))
                 return RLK_ENOMEM;
             order->anchor[order->nanchor++] = (struct anchor){.found = k, .next = first, .after = at->after};
-            rlki_table_put(&order->marks, key, order->nanchor);
+            rlki_hash_put(&order->marks, key, order->nanchor);
         }
     }
     for (uint32_t i = 0; i < audit->side[0].nranks && rc == RLK_OK; i++) {
@@ -392,18 +392,18 @@ static void order_release(struct order *order)
     for (size_t i = 0; order->lane && i < order->nlane; i++) {
         free(order->lane[i].point);
         free(order->lane[i].producer);
-        rlki_table_release(&order->lane[i].counts);
+        rlki_hash_release(&order->lane[i].counts);
     }
     free(order->lane);
     free(order->standing);
     free(order->anchor);
-    rlki_table_release(&order->marks);
-    rlki_table_release(&order->tainted);
-    rlki_table_release(&order->phases);
-    rlki_table_release(&order->modules);
-    rlki_table_release(&order->expected);
-    rlki_table_release(&order->arrived);
-    rlki_table_release(&order->joined);
+    rlki_hash_release(&order->marks);
+    rlki_hash_release(&order->tainted);
+    rlki_hash_release(&order->phases);
+    rlki_hash_release(&order->modules);
+    rlki_hash_release(&order->expected);
+    rlki_hash_release(&order->arrived);
+    rlki_hash_release(&order->joined);
 }
 
 int rlki_first(struct rlki_audit *audit, int64_t rank, const struct rlki_found **out)

@@ -133,12 +133,12 @@ static int describe(struct rlki_audit *audit, struct rlki_parts *parts, struct r
 
 /* One part for each sample of a tensor with per-sample sums. */
 static int sample_parts(struct rlki_audit *audit, struct rlki_parts *parts, int side, const struct rlki_ev *ev,
-                        const struct rlk_tensor *t, uint32_t module, uint32_t name, struct rlki_table *counts)
+                        const struct rlk_tensor *t, uint32_t module, uint32_t name, struct rlki_hash *counts)
 {
     for (uint32_t i = 0; i < t->nsamples; i++) {
         const struct rlk_sample_part *s = &t->samples[i];
         uint64_t once = base_key(audit, ev, t, module, name, s->id, true);
-        uint64_t nth = rlki_table_count(counts, once, 1);
+        uint64_t nth = rlki_hash_count(counts, once, 1);
         struct rlki_part *p = new_part(parts, side, ev);
         if (!p)
             return RLK_ENOMEM;
@@ -153,6 +153,7 @@ static int sample_parts(struct rlki_audit *audit, struct rlki_parts *parts, int 
             shape[0] = s->extent;
         p->shape = shape;
         p->sample = true;
+        p->sample_name = rlki_names_id(&audit->names, s->id);
         p->sums = s->sums;
         p->slice = rlki_mix(rlki_mix(rlki_mix(61, (uint64_t)ev->e.who.work), (uint64_t)ev->e.who.iteration), s->start);
         p->key = rlki_mix(base_key(audit, ev, t, module, name, s->id, false), nth);
@@ -169,7 +170,7 @@ static bool per_sample(const struct rlk_tensor *t)
 }
 
 int rlki_parts_of(struct rlki_audit *audit, struct rlki_parts *parts, int side, const struct rlki_ev *ev,
-                  struct rlki_table *counts)
+                  struct rlki_hash *counts)
 {
     uint64_t event_nth = 0;
     if (ev->e.kind == RLK_EV_METRIC) {
@@ -182,11 +183,11 @@ int rlki_parts_of(struct rlki_audit *audit, struct rlki_parts *parts, int side, 
         p->role = RLK_ROLE_OUT;
         memcpy(&p->sums.positional.lo, &ev->e.u.metric.value, sizeof(double));
         p->sums.elements = 1;
-        p->key = rlki_mix(key, rlki_table_count(counts, key, 1));
+        p->key = rlki_mix(key, rlki_hash_count(counts, key, 1));
         return RLK_OK;
     }
     if (ev->e.kind == RLK_EV_WEIGHTS)
-        event_nth = rlki_table_count(counts, rlki_mix(71, text_hash(ev->e.u.weights.side)), 1);
+        event_nth = rlki_hash_count(counts, rlki_mix(71, text_hash(ev->e.u.weights.side)), 1);
     for (uint32_t i = 0; i < ev->e.ntensors; i++) {
         const struct rlk_tensor *t = &ev->e.tensors[i];
         uint32_t module = ev->module, name = rlki_names_id(&audit->names, t->name);
@@ -227,7 +228,7 @@ int rlki_parts_of(struct rlki_audit *audit, struct rlki_parts *parts, int side, 
         const char *sample = ev->e.who.sample ? ev->e.who.sample : "";
         uint64_t base = base_key(audit, ev, t, module, name, sample, !*sample);
         bool partial = p->place && p->place->partial && *p->place->partial;
-        uint64_t nth = partial ? UINT64_MAX : rlki_table_count(counts, base, 1);
+        uint64_t nth = partial ? UINT64_MAX : rlki_hash_count(counts, base, 1);
         p->key = rlki_mix(base, nth);
         if (!p->place && audit->same_layout) /* the same layout on both sides: local tensors rank by rank */
             p->key = rlki_mix(p->key, ev->e.rank);

@@ -14,6 +14,7 @@ struct rlki_part {
     uint32_t rank, env, tensor; /* tensor: place in e.tensors */
     uint32_t index, noutputs;
     uint64_t seq;
+    uint32_t sample_name;
     uint32_t reason; /* not comparable: a name; 0 */
     struct rlk_sums sums;
     const struct rlk_place *place; /* in the arena; NULL = local */
@@ -50,6 +51,6 @@ int rlki_wholes_equal(const struct rlki_whole *a, const struct rlki_part *pa, si
 
 /* Adds the parts of one event. `counts`: n-th counters of this rank. */
 int rlki_parts_of(struct rlki_audit *audit, struct rlki_parts *parts, int side, const struct rlki_ev *ev,
-                  struct rlki_table *counts);
+                  struct rlki_hash *counts);
 
 #endif

@@ -154,6 +154,8 @@ static const char *shape_of_change(const struct scan *s, const struct rlki_eleme
     uint64_t block = (hi - lo + 1) * (span_hi - span_lo + 1);
     if (!scalar_rows && rows_hit > 1 && same_span + 1 == rows_hit && block == e->changed)
         return "tile";
+    if (e->changed == 1)
+        return "unknown"; /* one element has no shape */
     if (s->rows >= 8 && !scalar_rows && rows_hit * 4 <= s->rows)
         return "rows";
     if (e->changed * 64 >= s->n || rows_hit * 2 >= s->rows)

@@ -63,19 +63,21 @@ int rlki_judge_input(struct rlki_audit *audit, const struct rlki_ev *a, const st
     if (rc)
         return rc;
     *out = RLKI_INPUT_DOWN;
-    if (reach == RLKI_YES || rlki_table_get(&audit->in_pairs, pair_key(a, &va, &vb), NULL))
+    if (reach == RLKI_YES || rlki_hash_get(&audit->in_pairs, pair_key(a, &va, &vb), NULL))
         return RLK_OK;
     *out = RLKI_INPUT_UNKNOWN;
     *reason = rlki_names_id(&audit->names, "producer");
     if (reach == RLKI_MAYBE)
         return RLK_OK;
     *out = RLKI_INPUT_ROOT;
-    rlki_table_put(&audit->in_pairs, pair_key(a, &va, &vb), 1);
+    rlki_hash_put(&audit->in_pairs, pair_key(a, &va, &vb), 1);
     bool source = !va.has_producer && !vb.has_producer && !unsure;
     if (source)
         rlki_check_parameter(audit, a, b, ta, tb);
-    if (source && rlki_source_differs(audit, a, b, ta, tb) && rlki_stop(audit))
+    if (source && rlki_source_differs(audit, a, b, ta, tb)) {
+        *out = RLKI_INPUT_DOWN; /* not comparable; or allowed, and what follows from it is downstream */
         return RLK_OK;
+    }
     struct rlki_found *found = rlki_found_add(audit, a, b, ta, tb, unsure ? RLKI_ROOT_UNKNOWN : RLKI_ROOT_TRUE);
     if (found) {
         found->source = source;
@@ -193,7 +195,7 @@ static int judge_rng(struct rlki_audit *audit, const struct rlki_ev *a, const st
     if (!state && !attrs)
         return RLK_OK;
     uint64_t key = rlki_mix(rlki_mix(13, a->e.rank), state ? x.generator : 0);
-    *again = !rlki_table_put(&audit->rng_differs, key, 1);
+    *again = !rlki_hash_put(&audit->rng_differs, key, 1);
     if (!*again && x.has && y.has && x.seed != y.seed && audit->in_first_step && !rlki_is_rollout(a->e.who.phase))
         rlki_incomparable(audit, "source", a, b, "RNG seed");
     return RLK_OK;
@@ -255,7 +257,7 @@ static void judge_leaf(struct rlki_audit *audit, const struct rlki_ev *a, const 
     const char *reason;
     if (rlki_stop(audit) || rlki_output_equal(ta, tb, &reason) != RLKI_NO)
         return;
-    if (rlki_source_differs(audit, a, b, ta, tb) && rlki_stop(audit))
+    if (rlki_source_differs(audit, a, b, ta, tb))
         return;
     struct rlki_found *found = rlki_found_add(audit, a, b, ta, tb, RLKI_ROOT_TRUE);
     if (found)

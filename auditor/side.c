@@ -161,7 +161,7 @@ void rlki_side_close(struct rlki_side *side)
         rlki_bits_release(&side->env[i].dark);
         rlki_bits_release(&side->env[i].diff);
         rlki_bits_release(&side->env[i].many);
-        rlki_table_release(&side->env[i].which);
+        rlki_hash_release(&side->env[i].which);
     }
     for (size_t i = 0; side->cache && i < RLKI_CACHE; i++)
         rlk_arena_release(&side->cache[i].arena);
@@ -169,7 +169,7 @@ void rlki_side_close(struct rlki_side *side)
     free(side->env);
     free(side->ranks);
     free(side->totals);
-    rlki_table_release(&side->writers);
+    rlki_hash_release(&side->writers);
     if (side->recording)
         rlk_recording_close(side->recording);
     memset(side, 0, sizeof *side);
@@ -208,7 +208,7 @@ int64_t rlki_side_last_step(const struct rlki_side *side, uint32_t rank)
 struct nodes_load {
     struct rlki_side *side;
     struct rlki_nodes *nodes;
-    struct rlki_table index;
+    struct rlki_hash index;
     uint32_t env;
 };
 
@@ -219,12 +219,12 @@ static int add_node(void *context, const struct rlk_roll *roll)
     uint32_t phase = rlki_names_id(load->side->names, roll->phase);
     uint32_t module = rlki_names_id(load->side->names, roll->module);
     uint64_t key = rlki_mix(rlki_mix(1, phase), module), at;
-    if (!rlki_table_get(&load->index, key, &at)) {
+    if (!rlki_hash_get(&load->index, key, &at)) {
         if (!rlki_grow(&nodes->node, &nodes->cap, nodes->n, sizeof *nodes->node))
             return RLK_ENOMEM;
         at = nodes->n++;
         nodes->node[at] = (struct rlki_node){.phase = phase, .module = module, .first_seq = roll->first_seq};
-        rlki_table_put(&load->index, key, at);
+        rlki_hash_put(&load->index, key, at);
     }
     struct rlki_node *node = &nodes->node[at];
     node->out = rlk_u128_add(node->out, roll->out_sum);
@@ -251,7 +251,7 @@ int rlki_side_nodes(struct rlki_side *side, int64_t step, uint32_t rank, struct 
         load.env = total[i].env;
         rc = rlk_env_modules(side->env[total[i].env].env, step, rank, add_node, &load, detail);
     }
-    rlki_table_release(&load.index);
+    rlki_hash_release(&load.index);
     return rc;
 }
 
@@ -298,7 +298,7 @@ void rlki_side_mark(struct rlki_side *side, uint32_t env, uint64_t seq, uint32_t
     rlki_bits_set(mark == RLKI_MARK_DIFF ? &state->diff : mark == RLKI_MARK_DARK ? &state->dark : &state->lone, seq);
     if (noutputs > 1) {
         rlki_bits_set(&state->many, seq);
-        rlki_table_put(&state->which, which_key(seq, output, mark), 1);
+        rlki_hash_put(&state->which, which_key(seq, output, mark), 1);
     }
 }
 
@@ -307,13 +307,13 @@ enum rlki_mark rlki_side_marked(const struct rlki_side *side, uint32_t env, uint
     const struct rlki_env_state *state = &side->env[env];
     bool many = rlki_bits_get(&state->many, seq);
     if (rlki_bits_get(&state->diff, seq) &&
-        (!many || rlki_table_get(&state->which, which_key(seq, output, RLKI_MARK_DIFF), NULL)))
+        (!many || rlki_hash_get(&state->which, which_key(seq, output, RLKI_MARK_DIFF), NULL)))
         return RLKI_MARK_DIFF;
     if (rlki_bits_get(&state->lone, seq) &&
-        (!many || rlki_table_get(&state->which, which_key(seq, output, RLKI_MARK_LONE), NULL)))
+        (!many || rlki_hash_get(&state->which, which_key(seq, output, RLKI_MARK_LONE), NULL)))
         return RLKI_MARK_LONE;
     if (rlki_bits_get(&state->dark, seq) &&
-        (!many || rlki_table_get(&state->which, which_key(seq, output, RLKI_MARK_DARK), NULL)))
+        (!many || rlki_hash_get(&state->which, which_key(seq, output, RLKI_MARK_DARK), NULL)))
         return RLKI_MARK_DARK;
     return RLKI_MARK_EQUAL;
 }

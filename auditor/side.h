@@ -17,8 +17,8 @@ enum rlki_mark {
 struct rlki_env_state {
     struct rlk_env *env;
     struct rlki_bits lone, dark, diff;
-    struct rlki_bits many;   /* several outputs: which of them differ stands in `which` */
-    struct rlki_table which; /* (seq, output, mark) */
+    struct rlki_bits many;  /* several outputs: which of them differ stands in `which` */
+    struct rlki_hash which; /* (seq, output, mark) */
 };
 
 /* Totals of one (step, rank) in one environment. */
@@ -73,7 +73,7 @@ struct rlki_side {
     struct rlk_coverage coverage;
     uint64_t events, tensors;
     struct rlki_cached *cache; /* RLKI_CACHE */
-    struct rlki_table writers; /* memo of rlki_writer_of */
+    struct rlki_hash writers;  /* memo of rlki_writer_of */
     uint64_t writer_budget;
 };
 

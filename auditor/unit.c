@@ -103,7 +103,7 @@ int rlki_ev_load(struct rlki_audit *audit, int side, uint32_t env, uint64_t seq,
 }
 
 static int add_event(struct rlki_audit *audit, struct rlki_unit *unit, int side, const struct rlki_node *node,
-                     uint32_t env, uint64_t seq, struct rlki_table *counts)
+                     uint32_t env, uint64_t seq, struct rlki_hash *counts)
 {
     struct rlki_ev ev;
     int rc = rlki_ev_load(audit, side, env, seq, &unit->arena, &ev);
@@ -117,7 +117,7 @@ static int add_event(struct rlki_audit *audit, struct rlki_unit *unit, int side,
         strcmp(ev.e.who.module, rlki_names_text(&audit->names, node->module)) != 0)
         return RLK_OK;
     if (ev.e.kind == RLK_EV_COLLECTIVE)
-        ev.nth = (uint32_t)rlki_table_count(counts, rlki_communicator_key(&ev), 1);
+        ev.nth = (uint32_t)rlki_hash_count(counts, rlki_communicator_key(&ev), 1);
     if (!rlki_grow(&unit->ev[side], &unit->cap[side], unit->n[side], sizeof *unit->ev[side]))
         return RLK_ENOMEM;
     unit->ev[side][unit->n[side]++] = ev;
@@ -134,7 +134,7 @@ static int compare_spans(const void *x, const void *y)
 
 int rlki_unit_read(struct rlki_audit *audit, struct rlki_unit *unit, int side, const struct rlki_node *node)
 {
-    struct rlki_table counts = {0};
+    struct rlki_hash counts = {0};
     int rc = RLK_OK;
     uint32_t env = UINT32_MAX;
     uint64_t next = 0;
@@ -154,7 +154,7 @@ int rlki_unit_read(struct rlki_audit *audit, struct rlki_unit *unit, int side, c
     }
     if (counts.failed && rc == RLK_OK)
         rc = RLK_ENOMEM;
-    rlki_table_release(&counts);
+    rlki_hash_release(&counts);
     return rc;
 }
 

@@ -94,13 +94,13 @@ struct reach {
     uint64_t seq[REACH_MAX];
     uint32_t output[REACH_MAX];
     size_t n;
-    struct rlki_table seen;
+    struct rlki_hash seen;
     bool clipped;
 };
 
 static void reach_push(struct reach *reach, uint64_t seq, uint32_t output)
 {
-    if (!rlki_table_put(&reach->seen, rlki_mix(rlki_mix(3, seq), output), 1))
+    if (!rlki_hash_put(&reach->seen, rlki_mix(rlki_mix(3, seq), output), 1))
         return;
     if (reach->n == REACH_MAX || reach->seen.n > 65536) {
         reach->clipped = true;
@@ -166,7 +166,7 @@ int rlki_reach(struct rlki_audit *audit, int side, uint32_t env, uint64_t seq, u
         *out = RLKI_MAYBE;
     if (reach.seen.failed)
         rc = RLK_ENOMEM;
-    rlki_table_release(&reach.seen);
+    rlki_hash_release(&reach.seen);
     return rc;
 }
 

@@ -36,17 +36,17 @@ static bool same_node(const struct rlki_node *a, const struct rlki_node *b)
 /* Reads the nodes of both sides that differ; counts those that agree. */
 static int read_differing(struct rlki_audit *audit, struct rlki_unit *unit, struct rlki_nodes nodes[2])
 {
-    struct rlki_table index = {0};
+    struct rlki_hash index = {0};
     int rc = RLK_OK;
     bool *agreed = calloc(nodes[1].n + 1, sizeof *agreed);
     if (!agreed)
         return RLK_ENOMEM;
     for (size_t j = 0; j < nodes[1].n; j++)
-        rlki_table_put(&index, rlki_mix(rlki_mix(31, nodes[1].node[j].phase), nodes[1].node[j].module), j);
+        rlki_hash_put(&index, rlki_mix(rlki_mix(31, nodes[1].node[j].phase), nodes[1].node[j].module), j);
     for (size_t i = 0; i < nodes[0].n && rc == RLK_OK; i++) {
         struct rlki_node *a = &nodes[0].node[i];
         uint64_t j;
-        bool both = rlki_table_get(&index, rlki_mix(rlki_mix(31, a->phase), a->module), &j);
+        bool both = rlki_hash_get(&index, rlki_mix(rlki_mix(31, a->phase), a->module), &j);
         if (both && same_node(a, &nodes[1].node[j])) {
             agreed[j] = true;
             audit->compared += a->tensors;
@@ -60,7 +60,7 @@ static int read_differing(struct rlki_audit *audit, struct rlki_unit *unit, stru
             rc = rlki_unit_read(audit, unit, 1, &nodes[1].node[j]);
     if (index.failed)
         rc = RLK_ENOMEM;
-    rlki_table_release(&index);
+    rlki_hash_release(&index);
     free(agreed);
     return rc;
 }
@@ -110,7 +110,7 @@ void rlki_settle_metrics(struct rlki_audit *audit, size_t first)
         if (!found->metric || found->dropped || found->extra)
             continue;
         found->dropped = true;
-        if (rlki_table_put(&audit->down, found->event_key, 1))
+        if (rlki_hash_put(&audit->down, found->event_key, 1))
             audit->downstream++;
     }
 }
@@ -176,7 +176,7 @@ static int common_step(struct walk *walk, int64_t step)
     if (rc == RLK_OK && audit->in_first_step && !rlki_stop(audit))
         rc = rlki_check_overlap(audit);
     audit->in_first_step = false;
-    rlki_table_clear(&audit->down);
+    rlki_hash_clear(&audit->down);
     return rc;
 }
 

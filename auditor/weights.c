@@ -15,8 +15,8 @@
 struct rlki_ledger {
     int64_t read_to[2];
     bool started[2];
-    struct rlki_table by_label[2]; /* (name, label) -> sum over the trainer's ranks of its digests */
-    struct rlki_table by_bits[2];  /* (name, digest) -> place in `versions` + 1 */
+    struct rlki_hash by_label[2]; /* (name, label) -> sum over the trainer's ranks of its digests */
+    struct rlki_hash by_bits[2];  /* (name, digest) -> place in `versions` + 1 */
     struct version {
         int64_t step;
         uint32_t label;
@@ -29,8 +29,8 @@ void rlki_ledger_free(struct rlki_ledger *ledger)
     if (!ledger)
         return;
     for (int s = 0; s < 2; s++) {
-        rlki_table_release(&ledger->by_label[s]);
-        rlki_table_release(&ledger->by_bits[s]);
+        rlki_hash_release(&ledger->by_label[s]);
+        rlki_hash_release(&ledger->by_bits[s]);
     }
     free(ledger->versions);
     free(ledger);
@@ -66,15 +66,15 @@ static int enter_event(void *context, const struct rlk_event *event)
         const struct rlk_tensor *t = &event->tensors[i];
         if (t->role != RLK_ROLE_OUT || t->state != RLK_T_DIGESTED)
             continue;
-        rlki_table_count(&ledger->by_label[enter->side], label_key(t->name, event->u.weights.version),
-                         rlki_mix(event->rank, t->sums.positional.lo ^ t->sums.positional.hi));
-        if (rlki_table_get(&ledger->by_bits[enter->side], bits_key(t), NULL))
+        rlki_hash_count(&ledger->by_label[enter->side], label_key(t->name, event->u.weights.version),
+                        rlki_mix(event->rank, t->sums.positional.lo ^ t->sums.positional.hi));
+        if (rlki_hash_get(&ledger->by_bits[enter->side], bits_key(t), NULL))
             continue;
         if (!rlki_grow(&ledger->versions, &ledger->cap, ledger->nversions, sizeof *ledger->versions))
             return RLK_ENOMEM;
         ledger->versions[ledger->nversions] = (struct version){
             .step = event->who.step, .label = rlki_names_id(&enter->audit->names, event->u.weights.version)};
-        rlki_table_put(&ledger->by_bits[enter->side], bits_key(t), ledger->nversions++);
+        rlki_hash_put(&ledger->by_bits[enter->side], bits_key(t), ledger->nversions++);
     }
     return 0;
 }
@@ -141,8 +141,8 @@ static int judge_trainer(struct rlki_audit *audit, const struct rlki_ev *a, cons
         *out = RLKI_INPUT_DOWN;
     else if (one == RLKI_MAYBE || two == RLKI_MAYBE || unsure)
         *out = RLKI_INPUT_UNKNOWN;
-    else if (!va.has_producer && !vb.has_producer && audit->in_first_step)
-        rlki_source_differs(audit, a, b, ta, tb);
+    else if (!va.has_producer && !vb.has_producer && rlki_source_differs(audit, a, b, ta, tb))
+        *out = RLKI_INPUT_DOWN;
     return RLK_OK;
 }
 
@@ -153,8 +153,8 @@ static int judge_rollout(struct rlki_audit *audit, const struct rlki_ev *a, cons
     int rc = ledger_to(audit, a->e.who.step);
     if (rc)
         return rc;
-    bool in_a = rlki_table_get(&audit->ledger->by_label[0], label_key(ta->name, a->e.u.weights.version), &x);
-    bool in_b = rlki_table_get(&audit->ledger->by_label[1], label_key(tb->name, b->e.u.weights.version), &y);
+    bool in_a = rlki_hash_get(&audit->ledger->by_label[0], label_key(ta->name, a->e.u.weights.version), &x);
+    bool in_b = rlki_hash_get(&audit->ledger->by_label[1], label_key(tb->name, b->e.u.weights.version), &y);
     *out = in_a && in_b && x != y ? RLKI_INPUT_DOWN : RLKI_INPUT_EQUAL;
     return RLK_OK;
 }
@@ -166,7 +166,7 @@ static void look_for_stale(struct rlki_audit *audit, const struct rlki_ev *a, co
     uint64_t place;
     for (int s = 1; s >= 0 && !found->stale && audit->ledger; s--) {
         const struct rlki_ev *ev = s ? b : a;
-        if (!rlki_table_get(&audit->ledger->by_bits[s], bits_key(s ? tb : ta), &place))
+        if (!rlki_hash_get(&audit->ledger->by_bits[s], bits_key(s ? tb : ta), &place))
             continue;
         const struct version *v = &audit->ledger->versions[place];
         if (v->label == rlki_names_id(&audit->names, ev->e.u.weights.version))
@@ -217,7 +217,7 @@ static int judge_tensors(struct rlki_audit *audit, struct rlki_ev *a, struct rlk
 
 static int judge_event(struct rlki_audit *audit, struct rlki_ev *a, struct rlki_ev *b)
 {
-    struct rlki_table where = {0}, count = {0};
+    struct rlki_hash where = {0}, count = {0};
     uint32_t na = rlki_ev_count(a, RLK_ROLE_OUT), nb = rlki_ev_count(b, RLK_ROLE_OUT), paired = 0;
     bool down = false;
     size_t before = audit->nfound;
@@ -230,14 +230,14 @@ static int judge_event(struct rlki_audit *audit, struct rlki_ev *a, struct rlki_
     for (uint32_t k = 0; k < nb; k++) {
         const struct rlk_tensor *t = rlki_ev_tensor(b, RLK_ROLE_OUT, k);
         uint64_t name = t ? text_hash(t->name) : 0;
-        rlki_table_put(&where, rlki_mix(name, rlki_table_count(&count, name, 1)), k);
+        rlki_hash_put(&where, rlki_mix(name, rlki_hash_count(&count, name, 1)), k);
     }
-    rlki_table_clear(&count);
+    rlki_hash_clear(&count);
     const struct rlk_tensor *missing = NULL;
     for (uint32_t i = 0; i < na && rc == RLK_OK && !rlki_stop(audit); i++) {
         const struct rlk_tensor *t = rlki_ev_tensor(a, RLK_ROLE_OUT, i);
         uint64_t name = t ? text_hash(t->name) : 0, k;
-        if (rlki_table_get(&where, rlki_mix(name, rlki_table_count(&count, name, 1)), &k)) {
+        if (rlki_hash_get(&where, rlki_mix(name, rlki_hash_count(&count, name, 1)), &k)) {
             rc = judge_tensors(audit, a, b, i, (uint32_t)k, &down);
             paired++;
         } else if (!missing) {
@@ -254,8 +254,8 @@ static int judge_event(struct rlki_audit *audit, struct rlki_ev *a, struct rlki_
         rlki_count_down(audit, a);
     if (where.failed || count.failed)
         rc = RLK_ENOMEM;
-    rlki_table_release(&where);
-    rlki_table_release(&count);
+    rlki_hash_release(&where);
+    rlki_hash_release(&count);
     return rc;
 }
 

@@ -53,11 +53,10 @@ int rlki_side_writer(struct rlki_side *side, uint32_t env, uint32_t rank, uint64
     if (env >= side->nenv || (!alloc && (!side->synthetic || !name || !*name)))
         return RLK_ENOENT;
     uint64_t done = 0, last = 0, last_output = 0;
-    bool known = rlki_table_get(&side->writers, memo_key(env, rank, alloc, name, 0), &done);
-    bool had =
-        known && rlki_table_get(&side->writers, memo_key(env, rank, alloc, name, 1), &last) && last != UINT64_MAX;
+    bool known = rlki_hash_get(&side->writers, memo_key(env, rank, alloc, name, 0), &done);
+    bool had = known && rlki_hash_get(&side->writers, memo_key(env, rank, alloc, name, 1), &last) && last != UINT64_MAX;
     if (had)
-        rlki_table_get(&side->writers, memo_key(env, rank, alloc, name, 2), &last_output);
+        rlki_hash_get(&side->writers, memo_key(env, rank, alloc, name, 2), &last_output);
     if (known && done > seq) { /* asked out of order: search anew */
         done = 0;
         had = false;
@@ -78,10 +77,10 @@ int rlki_side_writer(struct rlki_side *side, uint32_t env, uint32_t rank, uint64
         search.seq = last;
         search.output = (uint32_t)last_output;
     }
-    rlki_table_put(&side->writers, memo_key(env, rank, alloc, name, 0), seq);
-    rlki_table_put(&side->writers, memo_key(env, rank, alloc, name, 1), search.found ? search.seq : UINT64_MAX);
+    rlki_hash_put(&side->writers, memo_key(env, rank, alloc, name, 0), seq);
+    rlki_hash_put(&side->writers, memo_key(env, rank, alloc, name, 1), search.found ? search.seq : UINT64_MAX);
     if (search.found) {
-        rlki_table_put(&side->writers, memo_key(env, rank, alloc, name, 2), search.output);
+        rlki_hash_put(&side->writers, memo_key(env, rank, alloc, name, 2), search.output);
         *out_seq = search.seq;
         *out_output = search.output;
     }
