@@ -11,7 +11,8 @@
 #include "harness.h"
 
 static enum rlk_device device;
-static bool whole; /* the long matrix */
+static bool whole;    /* the long matrix */
+static bool emulated; /* GPU code run on the CPU: small cases only */
 static const int DEGREE[] = {1, 2, 4, 8};
 static const char *const FILL[] = {"random", "cancelling", "denormal", "outlier", "nan"};
 
@@ -295,11 +296,48 @@ static void long_sequence(void **state)
     t_result_free(&b);
 }
 
+/* A few cases that touch every kernel and every tile edge. */
+static void emulation(void **state)
+{
+    static const int32_t L[] = {17, 70, 1, 130};
+    (void)state;
+    if (!emulated)
+        return;
+    for (int f = 0; f < FILL_COUNT; f++) {
+        struct t_case c = {.device = RLK_DEVICE_CPU,
+                           .tp = 1,
+                           .cp = 1,
+                           .threads = 1,
+                           .sequences = f ? 3 : 4,
+                           .length = L,
+                           .type = f & 1 ? RLK_K_FP32 : RLK_K_BF16,
+                           .fill = (enum t_fill)f,
+                           .seed = 3,
+                           .head_dim = f & 1 ? 128 : 64};
+        struct t_result ref, got;
+        run_or_fail(&c, &ref);
+        c.device = RLK_DEVICE_CUDA;
+        for (int i = 0; i < 2; i++) {
+            c.tp = i ? 4 : 1;
+            c.cp = i ? 2 : 1;
+            run_or_fail(&c, &got);
+            expect_same(&c, &ref, &got, "GPU code against CPU code");
+            t_result_free(&got);
+        }
+        t_result_free(&ref);
+    }
+}
+
 int main(int argc, char **argv)
 {
     device = t_device(argc, argv);
     for (int i = 1; i < argc; i++)
         whole |= strcmp(argv[i], "long") == 0;
+    for (int i = 1; i < argc; i++)
+        emulated |= strcmp(argv[i], "emulated") == 0;
+    const struct CMUnitTest small[] = {cmocka_unit_test(emulation)};
+    if (emulated)
+        return cmocka_run_group_tests(small, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_mixture),   cmocka_unit_test(single_lengths), cmocka_unit_test(hard_inputs),
         cmocka_unit_test(empty_batch),      cmocka_unit_test(mates),          cmocka_unit_test(repeats),

@@ -1,0 +1,491 @@
+/* cuda_rows.cu - norms, rotary embedding, SwiGLU, residual sum, AdamW, embedding, gradient norm, loss sums: memory-bound.
+ *
+ * Order: docs/contracts.md, section 6; a warp owns a row, thread t holds lanes 4t..4t+3, so a row's sum never depends on the
+ * grid. Loads of 4 elements where rows are aligned. Speed: docs/kernels.md. Breaks it: another lane map, contraction. */
+#include "kernels/cuda_common.cuh"
+
+#define WARPS 8
+
+/* ---- RMSNorm; NV > 0: a row of at most 128*NV elements stays in registers ---- */
+
+template <typename T, int NV, bool FAST>
+__global__ void __launch_bounds__(32 * WARPS) norm_fwd_kernel(int64_t rows, int64_t n, const T *x, const T *gamma, T *y, float *rstd,
+                                                              float eps, int vec)
+{
+    const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    const int t = threadIdx.x % 32;
+    if (row >= rows)
+        return;
+    const T *p = x + row * n;
+    float kept[NV > 0 ? NV : 1][4], acc[4] = {0, 0, 0, 0}, v[4], g[4];
+    if constexpr (NV > 0) {
+#pragma unroll
+        for (int k = 0; k < NV; k++)
+            get_part(p + 128 * k + 4 * t, n - 128 * k - 4 * t, vec, kept[k]);
+#pragma unroll
+        for (int k = 0; k < NV; k++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (128 * k + 4 * t + i < n)
+                    acc[i] = rlkn_fma(kept[k][i], kept[k][i], acc[i]);
+    } else {
+        for (int64_t at = 4 * t; at < n; at += LANES) {
+            get_part(p + at, n - at, vec, v);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (at + i < n)
+                    acc[i] = rlkn_fma(v[i], v[i], acc[i]);
+        }
+    }
+    const float mean = rlkn_add(rlkn_div(warp_lanes(acc), (float)n), eps);
+    const float s = FAST ? rsqrtf(mean) : rlkn_rsqrt(mean);
+    if (t == 0)
+        rstd[row] = rlkn_canon(s);
+    if constexpr (NV > 0) {
+#pragma unroll
+        for (int k = 0; k < NV; k++) {
+            const int64_t at = 128 * k + 4 * t;
+            if (at >= n)
+                break;
+            get_part(gamma + at, n - at, vec, g);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[i] = rlkn_mul(rlkn_mul(kept[k][i], s), g[i]);
+            put_part(y + row * n + at, n - at, vec, v);
+        }
+    } else {
+        for (int64_t at = 4 * t; at < n; at += LANES) {
+            get_part(p + at, n - at, vec, v);
+            get_part(gamma + at, n - at, vec, g);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                v[i] = rlkn_mul(rlkn_mul(v[i], s), g[i]);
+            put_part(y + row * n + at, n - at, vec, v);
+        }
+    }
+}
+
+template <typename T, bool FAST> static void norm_fwd_launch(struct rlk_exec *x, const struct rlki_norm *a)
+{
+    const T *p = (const T *)a->x, *g = (const T *)a->gamma;
+    T *y = (T *)a->y;
+    const int vec = aligned4(p, a->n, sizeof(T)) && aligned4(g, a->n, sizeof(T)) && aligned4(y, a->n, sizeof(T));
+    const unsigned grid = blocks_of(a->rows, WARPS);
+    cudaStream_t s = stream_of(x);
+    if (a->n <= 128)
+        norm_fwd_kernel<T, 1, FAST><<<grid, 32 * WARPS, 0, s>>>(a->rows, a->n, p, g, y, a->rstd, a->eps, vec);
+    else if (a->n <= 1024)
+        norm_fwd_kernel<T, 8, FAST><<<grid, 32 * WARPS, 0, s>>>(a->rows, a->n, p, g, y, a->rstd, a->eps, vec);
+    else if (a->n <= 2048)
+        norm_fwd_kernel<T, 16, FAST><<<grid, 32 * WARPS, 0, s>>>(a->rows, a->n, p, g, y, a->rstd, a->eps, vec);
+    else if (a->n <= 4096)
+        norm_fwd_kernel<T, 32, FAST><<<grid, 32 * WARPS, 0, s>>>(a->rows, a->n, p, g, y, a->rstd, a->eps, vec);
+    else
+        norm_fwd_kernel<T, 0, FAST><<<grid, 32 * WARPS, 0, s>>>(a->rows, a->n, p, g, y, a->rstd, a->eps, vec);
+}
+
+extern "C" int rlki_cuda_norm_fwd(struct rlk_exec *x, const struct rlki_norm *a)
+{
+    BY_TYPE(a->type, (norm_fwd_launch<bf16, false>(x, a)), (norm_fwd_launch<float, false>(x, a)));
+    return checked(x, "rmsnorm");
+}
+
+extern "C" int rlki_cuda_fast_norm_fwd(struct rlk_exec *x, const struct rlki_norm *a)
+{
+    BY_TYPE(a->type, (norm_fwd_launch<bf16, true>(x, a)), (norm_fwd_launch<float, true>(x, a)));
+    return checked(x, "provider rmsnorm");
+}
+
+template <typename T>
+__global__ void __launch_bounds__(32 * WARPS) norm_bwd_kernel(int64_t rows, int64_t n, const T *x, const T *gamma, const T *dy, T *dx,
+                                                              const float *rstd, int vec)
+{
+    const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    const int t = threadIdx.x % 32;
+    if (row >= rows)
+        return;
+    const float s = rstd[row];
+    float acc[4] = {0, 0, 0, 0}, c = 0.0f, v[4], g[4], d[4];
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t at = 4 * t; at < n; at += LANES) {
+            get_part(x + row * n + at, n - at, vec, v);
+            get_part(gamma + at, n - at, vec, g);
+            get_part(dy + row * n + at, n - at, vec, d);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                d[i] = rlkn_mul(g[i], d[i]);
+                v[i] = rlkn_mul(v[i], s);
+                if (pass == 0 && at + i < n)
+                    acc[i] = rlkn_fma(d[i], v[i], acc[i]);
+                if (pass == 1)
+                    v[i] = rlkn_mul(s, rlkn_fma(-v[i], c, d[i]));
+            }
+            if (pass == 1)
+                put_part(dx + row * n + at, n - at, vec, v);
+        }
+        if (pass == 0)
+            c = rlkn_div(warp_lanes(acc), (float)n);
+    }
+}
+
+template <typename T> static void norm_bwd_launch(struct rlk_exec *x, const struct rlki_norm *a)
+{
+    const int vec = aligned4(a->x, a->n, sizeof(T)) && aligned4(a->gamma, a->n, sizeof(T)) && aligned4(a->dy, a->n, sizeof(T)) &&
+                    aligned4(a->y, a->n, sizeof(T));
+    norm_bwd_kernel<<<blocks_of(a->rows, WARPS), 32 * WARPS, 0, stream_of(x)>>>(a->rows, a->n, (const T *)a->x, (const T *)a->gamma,
+                                                                                (const T *)a->dy, (T *)a->y, a->rstd, vec);
+}
+
+extern "C" int rlki_cuda_norm_bwd(struct rlk_exec *x, const struct rlki_norm *a)
+{
+    BY_TYPE(a->type, norm_bwd_launch<bf16>(x, a), norm_bwd_launch<float>(x, a));
+    return checked(x, "rmsnorm backward");
+}
+
+template <typename T>
+__global__ void gamma_kernel(int64_t count, int64_t n, const int32_t *token, int heads, int h0, int h1, const T *x, const T *dy,
+                             const float *rstd, float *out)
+{
+    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n)
+        return;
+    float acc = 0.0f;
+    const int per = h1 - h0;
+    const int64_t steps = count * per;
+    constexpr int AHEAD = 8;
+    for (int64_t k = 0; k < steps; k += AHEAD) {
+        float xv[AHEAD], dv[AHEAD], sv[AHEAD];
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const int64_t at = k + u < steps ? k + u : steps - 1;
+            const int64_t row = (int64_t)token[at / per] * heads + h0 + at % per;
+            xv[u] = get(x, row * n + i);
+            dv[u] = get(dy, row * n + i);
+            sv[u] = rstd[row];
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+            if (k + u < steps)
+                acc = rlkn_fma(dv[u], rlkn_mul(xv[u], sv[u]), acc);
+    }
+    out[i] = rlkn_canon(acc);
+}
+
+extern "C" int rlki_cuda_gamma(struct rlk_exec *x, const struct rlki_gamma *a)
+{
+    BY_TYPE(a->type,
+            (gamma_kernel<<<blocks_of(a->n, 64), 64, 0, stream_of(x)>>>(a->count, a->n, a->token, a->heads, a->h0, a->h1, (const bf16 *)a->x,
+                                                                        (const bf16 *)a->dy, a->rstd, a->out)),
+            (gamma_kernel<<<blocks_of(a->n, 64), 64, 0, stream_of(x)>>>(a->count, a->n, a->token, a->heads, a->h0, a->h1, (const float *)a->x,
+                                                                        (const float *)a->dy, a->rstd, a->out)));
+    return checked(x, "norm gamma");
+}
+
+/* ---- elementwise ---- */
+
+template <typename T>
+__global__ void rope_kernel(int64_t items, int heads, int d, const T *x, T *y, const int32_t *pos, const float *table, int inverse)
+{
+    const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; /* four pairs each */
+    if (i >= items)
+        return;
+    const int quads = d / 8;
+    const int64_t head = i / quads, token = head / heads;
+    const int at = 4 * (int)(i % quads);
+    const float *c = table + (int64_t)pos[token] * d + at;
+    float u[4], v[4], cs[4], sn[4], p[4], q[4];
+    get4(x + head * d + at, u);
+    get4(x + head * d + d / 2 + at, v);
+    get4(c, cs);
+    get4(c + d / 2, sn);
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const float s = inverse ? -sn[k] : sn[k];
+        p[k] = rlkn_fma(u[k], cs[k], -rlkn_mul(v[k], s));
+        q[k] = rlkn_fma(v[k], cs[k], rlkn_mul(u[k], s));
+    }
+    put4(y + head * d + at, p);
+    put4(y + head * d + d / 2 + at, q);
+}
+
+extern "C" int rlki_cuda_rope(struct rlk_exec *x, const struct rlki_rope *a)
+{
+    const int64_t items = a->tokens * a->heads * (a->d / 8);
+    BY_TYPE(a->type,
+            (rope_kernel<<<blocks_of(items, 256), 256, 0, stream_of(x)>>>(items, a->heads, a->d, (const bf16 *)a->x, (bf16 *)a->y, a->pos,
+                                                                          a->table, a->inverse)),
+            (rope_kernel<<<blocks_of(items, 256), 256, 0, stream_of(x)>>>(items, a->heads, a->d, (const float *)a->x, (float *)a->y, a->pos,
+                                                                          a->table, a->inverse)));
+    return checked(x, "rope");
+}
+
+template <typename T, bool FAST> __global__ void glu_fwd_kernel(int64_t n, const T *gate, const T *up, T *y, int vec)
+{
+#pragma unroll
+    for (int q = 0; q < 2; q++) {
+        const int64_t at = 4 * (((int64_t)blockIdx.x * 2 + q) * 256 + threadIdx.x);
+        float g[4], u[4];
+        if (at >= n)
+            return;
+        get_part(gate + at, n - at, vec, g);
+        get_part(up + at, n - at, vec, u);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            g[i] = rlkn_mul(rlkn_div(g[i], rlkn_add(1.0f, exp_of<FAST>(-g[i]))), u[i]);
+        put_part(y + at, n - at, vec, g);
+    }
+}
+
+template <typename T, bool FAST> static void glu_fwd_launch(struct rlk_exec *x, const struct rlki_glu *a)
+{
+    const int vec = aligned4(a->gate, 4, sizeof(T)) && aligned4(a->up, 4, sizeof(T)) && aligned4(a->y, 4, sizeof(T));
+    glu_fwd_kernel<T, FAST><<<blocks_of(a->n, 2048), 256, 0, stream_of(x)>>>(a->n, (const T *)a->gate, (const T *)a->up, (T *)a->y, vec);
+}
+
+extern "C" int rlki_cuda_glu_fwd(struct rlk_exec *x, const struct rlki_glu *a)
+{
+    BY_TYPE(a->type, (glu_fwd_launch<bf16, false>(x, a)), (glu_fwd_launch<float, false>(x, a)));
+    return checked(x, "swiglu");
+}
+
+extern "C" int rlki_cuda_fast_glu_fwd(struct rlk_exec *x, const struct rlki_glu *a)
+{
+    BY_TYPE(a->type, (glu_fwd_launch<bf16, true>(x, a)), (glu_fwd_launch<float, true>(x, a)));
+    return checked(x, "provider swiglu");
+}
+
+/* dgate and dup may be gate and up: no restrict, each thread reads before it writes. */
+template <typename T> __global__ void glu_bwd_kernel(int64_t n, const T *gate, const T *up, const T *dy, T *dgate, T *dup, int vec)
+{
+    const int64_t at = 4 * ((int64_t)blockIdx.x * 256 + threadIdx.x);
+    float g[4], u[4], d[4];
+    if (at >= n)
+        return;
+    get_part(gate + at, n - at, vec, g);
+    get_part(up + at, n - at, vec, u);
+    get_part(dy + at, n - at, vec, d);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float e = rlkn_add(1.0f, rlkn_exp(-g[i]));
+        const float s = rlkn_div(1.0f, e);
+        const float t = rlkn_fma(g[i], rlkn_add(1.0f, -s), 1.0f);
+        const float dg = rlkn_mul(rlkn_mul(d[i], u[i]), rlkn_mul(s, t));
+        u[i] = rlkn_mul(d[i], rlkn_div(g[i], e));
+        g[i] = dg;
+    }
+    put_part(dgate + at, n - at, vec, g);
+    put_part(dup + at, n - at, vec, u);
+}
+
+template <typename T> static void glu_bwd_launch(struct rlk_exec *x, const struct rlki_glu *a)
+{
+    const int vec = aligned4(a->gate, 4, sizeof(T)) && aligned4(a->up, 4, sizeof(T)) && aligned4(a->dy, 4, sizeof(T)) &&
+                    aligned4(a->dgate, 4, sizeof(T)) && aligned4(a->dup, 4, sizeof(T));
+    glu_bwd_kernel<<<blocks_of(a->n, 1024), 256, 0, stream_of(x)>>>(a->n, (const T *)a->gate, (const T *)a->up, (const T *)a->dy,
+                                                                    (T *)a->dgate, (T *)a->dup, vec);
+}
+
+extern "C" int rlki_cuda_glu_bwd(struct rlk_exec *x, const struct rlki_glu *a)
+{
+    BY_TYPE(a->type, glu_bwd_launch<bf16>(x, a), glu_bwd_launch<float>(x, a));
+    return checked(x, "swiglu backward");
+}
+
+template <typename T> __global__ void add_kernel(int64_t n, const T *a, const T *b, T *y, int vec)
+{
+    const int64_t at = 4 * ((int64_t)blockIdx.x * 256 + threadIdx.x);
+    float u[4], v[4];
+    if (at >= n)
+        return;
+    get_part(a + at, n - at, vec, u);
+    get_part(b + at, n - at, vec, v);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        u[i] = rlkn_add(u[i], v[i]);
+    put_part(y + at, n - at, vec, u);
+}
+
+extern "C" int rlki_cuda_add(struct rlk_exec *x, const struct rlki_add *a)
+{
+    const size_t e = rlk_ktype_bytes(a->type);
+    const int vec = aligned4(a->a, 4, e) && aligned4(a->b, 4, e) && aligned4(a->y, 4, e);
+    BY_TYPE(a->type,
+            (add_kernel<<<blocks_of(a->n, 1024), 256, 0, stream_of(x)>>>(a->n, (const bf16 *)a->a, (const bf16 *)a->b, (bf16 *)a->y, vec)),
+            (add_kernel<<<blocks_of(a->n, 1024), 256, 0, stream_of(x)>>>(a->n, (const float *)a->a, (const float *)a->b, (float *)a->y, vec)));
+    return checked(x, "add");
+}
+
+template <typename T> __global__ void adamw_kernel(struct rlki_adamw a, int vec)
+{
+    const int64_t at = 4 * ((int64_t)blockIdx.x * 256 + threadIdx.x), left = a.n - at;
+    float p[4], m[4], v[4], g[4];
+    if (left <= 0)
+        return;
+    get_part(a.p + at, left, vec, p);
+    get_part(a.m + at, left, vec, m);
+    get_part(a.v + at, left, vec, v);
+    get_part(a.g + at, left, vec, g);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float gi = rlkn_mul(g[i], a.coef);
+        m[i] = rlkn_fma(a.beta1, m[i], rlkn_mul(a.one_beta1, gi));
+        v[i] = rlkn_fma(a.beta2, v[i], rlkn_mul(rlkn_mul(a.one_beta2, gi), gi));
+        const float den = rlkn_add(rlkn_sqrt(rlkn_mul(v[i], a.c2)), a.eps);
+        const float up = rlkn_div(rlkn_mul(m[i], a.c1), den);
+        p[i] = rlkn_canon(rlkn_fma(-a.lr, up, rlkn_fma(-a.decay, p[i], p[i])));
+    }
+    put_part(a.p + at, left, vec, p);
+    put_part(a.m + at, left, vec, m);
+    put_part(a.v + at, left, vec, v);
+    if (a.w)
+        put_part((T *)a.w + at, left, vec, p);
+}
+
+extern "C" int rlki_cuda_adamw(struct rlk_exec *x, const struct rlki_adamw *a)
+{
+    const int vec = aligned4(a->p, 4, 4) && aligned4(a->m, 4, 4) && aligned4(a->v, 4, 4) && aligned4(a->g, 4, 4) &&
+                    (!a->w || aligned4(a->w, 4, rlk_ktype_bytes(a->w_type)));
+    BY_TYPE(a->w_type, (adamw_kernel<bf16><<<blocks_of(a->n, 1024), 256, 0, stream_of(x)>>>(*a, vec)),
+            (adamw_kernel<float><<<blocks_of(a->n, 1024), 256, 0, stream_of(x)>>>(*a, vec)));
+    return checked(x, "adamw");
+}
+
+/* ---- embedding ---- */
+
+__global__ void embed_kernel(int64_t rows, int64_t row_bytes, const int32_t *id, int v0, int v1, const char *table, char *y, int vec)
+{
+    const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    const int t = threadIdx.x % 32;
+    if (row >= rows || id[row] < v0 || id[row] >= v1)
+        return;
+    const char *from = table + (int64_t)(id[row] - v0) * row_bytes;
+    char *to = y + row * row_bytes;
+    if (vec) {
+#pragma unroll 8
+        for (int64_t i = 16 * t; i < row_bytes; i += 512)
+            *reinterpret_cast<uint4 *>(to + i) = *reinterpret_cast<const uint4 *>(from + i);
+    } else {
+        for (int64_t i = 2 * t; i < row_bytes; i += 64)
+            *reinterpret_cast<uint16_t *>(to + i) = *reinterpret_cast<const uint16_t *>(from + i);
+    }
+}
+
+extern "C" int rlki_cuda_embed(struct rlk_exec *x, const struct rlki_embed *a)
+{
+    const int64_t bytes = a->h * (int64_t)rlk_ktype_bytes(a->type);
+    const int vec = bytes % 16 == 0 && (uintptr_t)a->table % 16 == 0 && (uintptr_t)a->y % 16 == 0;
+    embed_kernel<<<blocks_of(a->rows, WARPS), 32 * WARPS, 0, stream_of(x)>>>(a->rows, bytes, a->id, a->v0, a->v1, (const char *)a->table,
+                                                                             (char *)a->y, vec);
+    return checked(x, "embedding");
+}
+
+template <typename T> __global__ void embed_bwd_kernel(struct rlki_embed_bwd a)
+{
+    const int64_t u = blockIdx.x, i = (int64_t)blockIdx.y * 128 + threadIdx.x;
+    const int id = a.id[u];
+    if (id < a.v0 || id >= a.v1 || i >= a.h)
+        return;
+    const T *dy = (const T *)a.dy;
+    const bool nodes = a.node == RLK_NODE_BF16;
+    float leaf[RLK_SLABS];
+#pragma unroll
+    for (int p = 0; p < RLK_SLABS; p++) {
+        float s = 0.0f;
+        for (int k = a.start[9 * u + p]; k < a.start[9 * u + p + 1]; k++)
+            s = rlkn_add(s, get(dy, (int64_t)a.token[k] * a.h + i));
+        leaf[p] = nodes ? rlkn_round_bf16(s) : s;
+    }
+#pragma unroll
+    for (int s = 1; s < RLK_SLABS; s *= 2)
+#pragma unroll
+        for (int p = 0; p < RLK_SLABS; p += 2 * s) {
+            leaf[p] = rlkn_add(leaf[p], leaf[p + s]);
+            if (nodes)
+                leaf[p] = rlkn_round_bf16(leaf[p]);
+        }
+    float *g = a.grad + (int64_t)(id - a.v0) * a.h + i;
+    *g = rlkn_canon(rlkn_add(*g, leaf[0]));
+}
+
+extern "C" int rlki_cuda_embed_bwd(struct rlk_exec *x, const struct rlki_embed_bwd *a)
+{
+    const dim3 grid((unsigned)a->uniques, blocks_of(a->h, 128));
+    BY_TYPE(a->type, (embed_bwd_kernel<bf16><<<grid, 128, 0, stream_of(x)>>>(*a)), (embed_bwd_kernel<float><<<grid, 128, 0, stream_of(x)>>>(*a)));
+    return checked(x, "embedding backward");
+}
+
+/* ---- gradient norm and loss ---- */
+
+__global__ void __launch_bounds__(256) sumsq_kernel(struct rlki_sumsq a)
+{
+    const int64_t blocks = (a.slab_rows + 63) / 64, b = blockIdx.x, cb = a.cols / a.width;
+    const int64_t end = (b / blocks + 1) * a.slab_rows, r0 = b / blocks * a.slab_rows + b % blocks * 64;
+    int64_t r1 = r0 + 64 < end ? r0 + 64 : end;
+    r1 = r1 < a.rows ? r1 : a.rows;
+    if (r0 >= r1)
+        return;
+    __shared__ double lane[256];
+    double acc = 0.0;
+    const float *g = a.g + r0 * a.cols + blockIdx.y * a.width;
+    const int64_t n = (r1 - r0) * a.width;
+    int64_t row = threadIdx.x / a.width, col = threadIdx.x % a.width;
+    for (int64_t e = threadIdx.x; e < n;) {
+        float v[8];
+        int k = 0;
+#pragma unroll
+        for (int u = 0; u < 8; u++) {
+            v[u] = 0.0f;
+            if (e < n) {
+                v[u] = g[row * a.cols + col];
+                k = u + 1;
+                e += 256;
+                col += 256;
+                while (col >= a.width) {
+                    col -= a.width;
+                    row++;
+                }
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < 8; u++)
+            if (u < k)
+                acc = __dadd_rn(acc, __dmul_rn((double)v[u], (double)v[u]));
+    }
+    lane[threadIdx.x] = acc;
+    __syncthreads();
+    for (int h = 128; h >= 1; h /= 2) {
+        if ((int)threadIdx.x < h)
+            lane[threadIdx.x] = __dadd_rn(lane[threadIdx.x], lane[threadIdx.x + h]);
+        __syncthreads();
+    }
+    if (threadIdx.x == 0)
+        a.out[b * cb + blockIdx.y] = lane[0];
+}
+
+extern "C" int rlki_cuda_sumsq(struct rlk_exec *x, const struct rlki_sumsq *a)
+{
+    const int64_t blocks = (a->slab_rows + 63) / 64;
+    const dim3 grid((unsigned)((a->rows + a->slab_rows - 1) / a->slab_rows * blocks), (unsigned)(a->cols / a->width));
+    sumsq_kernel<<<grid, 256, 0, stream_of(x)>>>(*a);
+    return checked(x, "gradient norm");
+}
+
+__global__ void sum_kernel(struct rlki_sum a)
+{
+    double s = 0.0, n = 0.0;
+    for (int64_t k = 0; k < a.count; k++) {
+        const int64_t t = a.token ? a.token[k] : k;
+        if (a.mask && !a.mask[t])
+            continue;
+        s = __dadd_rn(s, (double)a.x[t]);
+        n = __dadd_rn(n, 1.0);
+    }
+    a.out[0] = s;
+    a.out[1] = n;
+}
+
+extern "C" int rlki_cuda_sum(struct rlk_exec *x, const struct rlki_sum *a)
+{
+    sum_kernel<<<1, 1, 0, stream_of(x)>>>(*a);
+    return checked(x, "loss sum");
+}
