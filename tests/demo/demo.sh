@@ -5,6 +5,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "$1" && pwd)
 torch=${2:-}
+python=${PYTHON:-python3}
 PATH=$build/bin:$PATH
 train=$build/workloads/train
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/rlk-demo.XXXXXX")
@@ -18,10 +19,10 @@ say() { printf '\n%s\n' "$*"; }
 expect() {
     want=$1
     shift
-    printf '$ %s\n' "$*" | sed "s|$build/workloads/||; s|$here/||"
+    printf '$ %s\n' "$*" | sed "s|$build/workloads/||; s|$here/||; s|-- $python |-- python |"
     status=0
     "$@" >out.txt 2>err.txt || status=$?
-    sed 's/^/    /' err.txt out.txt
+    sed 's/^/    /' out.txt err.txt
     if [ "$status" != "$want" ]; then
         echo "demo: exit $status, expected $want" >&2
         exit 1
@@ -49,17 +50,23 @@ say "2. The same program, but one reduction now adds up in the order in which it
 expect 0 rlkrec run -o racy1 -- "$train" --racy-sum
 expect 0 rlkrec run -o racy2 -- "$train" --racy-sum
 
-say "   The losses part somewhere. Which tensor went wrong first?"
+say "   The gradient norms part. Which tensor went wrong first?"
 expect 1 rlkaudit first-diff racy1 racy2
-names wgrad.sum
+names wgrad.sum "every input is equal"
+
+say "   A reduction whose inputs are equal and whose output is not. Twice more, keeping the bytes of that operator:"
+expect 0 rlkrec run -q -o racy3 --payload op=wgrad.sum -- "$train" --racy-sum
+expect 0 rlkrec run -q -o racy4 --payload op=wgrad.sum -- "$train" --racy-sum
+expect 1 rlkaudit first-diff racy3 racy4
+names wgrad.sum ulp
 
 say "3. A recording is evidence: it is sealed, and a changed byte is found."
 expect 0 rlkrec verify clean1
 data=$(find clean1.rlk -name data.mdb | head -1)
-printf 'X' | dd of="$data" bs=1 seek=9000 conv=notrunc 2>/dev/null
+printf '$ %s\n' "printf X | dd of=$data bs=1 seek=9000 conv=notrunc"
+printf X | dd of="$data" bs=1 seek=9000 conv=notrunc 2>/dev/null
 expect 1 rlkrec verify clean1
 
-python=${PYTHON:-python3}
 if [ "$torch" = torch ]; then
     say "   (PyTorch for the CPU goes into a venv below the build directory: one download)"
     python=$("$here/../torch/venv.sh" "$build/..")
