@@ -1,15 +1,16 @@
+/* clang-format off */
 /* rlk_tap.h - the tap: how a program, a framework adapter or the replayer tells the recorder what it computes.
  *
- * Link librlktap.a. It holds no recorder: on first use it opens, once, the shared library named in RLKREC_LIBRARY (set
- * by `rlkrec run`) and takes its function table; without one every call returns at once (one load and a branch), so
- * taps may stay in a release build. Nothing here ever fails the caller: on an internal fault the recorder steps aside,
- * says so on stderr once, and marks the recording.
+ * Link librlktap.a. It holds no recorder: on first use it opens, once, the shared library named in RLKREC_LIBRARY (set by
+ * `rlkrec run`) and takes its function table; without one every call returns at once (one load and a branch), so taps may
+ * stay in a release build. Nothing here ever fails the caller: on an internal fault the recorder steps aside, says so on
+ * stderr once, and marks the recording.
  *
- * A context = one thread speaking for one rank (real or virtual): its spans (step, phase, work, pass, module, sample)
- * and its place in the order. Contexts belong to the thread that asked for them; a program may hold one for each
- * virtual rank. Spans set the identity of the events inside them (docs/identity.md); `call` and `occurrence` are
- * counted here.
+ * A context = one thread speaking for one rank (real or virtual): its spans (step, phase, work, pass, module, sample) and
+ * its place in the order. Contexts belong to the thread that asked for them; a program may hold one for each virtual rank.
+ * Spans set the identity of the events inside them (docs/identity.md); `call` and `occurrence` are counted here.
  */
+
 #ifndef RECORDER_RLK_TAP_H
 #define RECORDER_RLK_TAP_H
 
@@ -24,12 +25,12 @@ struct rlk_tap_ctx;
 struct rlk_tap_op;
 
 enum rlk_tap_level { /* what `rlkrec run --level` asks for; RLK_TAP_OFF = no recorder */
-                     RLK_TAP_OFF = 0,
-                     RLK_TAP_LAUNCH = 1,
-                     RLK_TAP_STEP = 2,
-                     RLK_TAP_MODULE = 3,
-                     RLK_TAP_OP = 4,
-                     RLK_TAP_BUFFER = 5,
+    RLK_TAP_OFF = 0,
+    RLK_TAP_LAUNCH = 1,
+    RLK_TAP_STEP = 2,
+    RLK_TAP_MODULE = 3,
+    RLK_TAP_OP = 4,
+    RLK_TAP_BUFFER = 5,
 };
 
 #define RLK_TAP_OWN_RANK UINT32_MAX /* the rank of this process: RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, else 0 */
@@ -40,15 +41,15 @@ struct rlk_tap_tensor {
     const char *name;
     struct rlk_view view;
     const struct rlk_place *place; /* NULL = local */
-    /* The storage, known by a generation (never an address; rlk_tap_generation() makes one) and a version that every
-     * write to it raises. 0 = unknown: then an input is always digested and an output is nobody's producer. */
+    /* The storage, known by a generation (never an address; rlk_tap_generation() makes one) and a version that every write
+     * to it raises. 0 = unknown: then an input is always digested and an output is nobody's producer. */
     uint64_t generation, version;
     const char *label; /* weight version */
     uint32_t nsamples;
     const struct rlk_sample_part *samples; /* id, start, extent; the sums are made here */
-    uint8_t state;      /* RLK_T_DIGESTED (0) = digest or refer; RLK_T_UNDEFINED, RLK_T_NOT_DIGESTED + reason */
-    bool always_digest; /* an input: never by reference */
-    bool payload;       /* keep the bytes, whatever --payload says */
+    uint8_t state;                         /* RLK_T_DIGESTED (0) = digest or refer; RLK_T_UNDEFINED, RLK_T_NOT_DIGESTED + reason */
+    bool always_digest;                    /* an input: never by reference */
+    bool payload;                          /* keep the bytes, whatever --payload says */
     const char *reason;
 };
 
@@ -58,8 +59,7 @@ struct rlk_tap_api { /* what the recorder's library exports as rlk_tap_table(RLK
     enum rlk_tap_level level;
     struct rlk_tap_ctx *(*ctx)(uint32_t rank);
     uint64_t (*generation)(void);
-    void (*storage_written)(
-        uint64_t generation); /* written by something that is not recorded: its producer is unknown */
+    void (*storage_written)(uint64_t generation); /* written by something that is not recorded: its producer is unknown */
     void (*storage_free)(uint64_t generation);
 
     void (*step)(struct rlk_tap_ctx *, int64_t step);
@@ -93,8 +93,8 @@ struct rlk_tap_api { /* what the recorder's library exports as rlk_tap_table(RLK
     void (*meta)(const char *key, const char *value);
     void (*fault)(const char *code, const char *text); /* an adapter steps aside: said once, marks the recording */
     void (*flush)(void);
-    /* Closes this process's environment with its END record now, for a runtime that leaves through _exit (a worker
-     * process of a fork server); contexts are NULL afterwards. A return from main and exit() do it by themselves. */
+    /* Closes this process's environment with its END record now, for a runtime that leaves through _exit (a worker process
+     * of a fork server); contexts are NULL afterwards. A return from main and exit() do it by themselves. */
     void (*finish)(void);
 };
 
@@ -115,9 +115,10 @@ static inline struct rlk_tap_ctx *rlk_tap_context(uint32_t rank)
 
 /* What each level keeps (docs/tap.md). *_begin returns NULL for what the level or --steps leaves out.
  *   launch   launch, sync, rng, request, relaunch, metric, readback, note
- *   step     and weights, leaf, op events whose op is "step" or begins with "step." (step.loss, step.grads,
- * step.params, step.optimizer): the boundary of a step module   and collectives, op events whose op is "module" or
- * begins with "module.": the boundary of a module call op       everything; buffer too
+ *   step     and weights, leaf, op events whose op is "step" or begins with "step." (step.loss, step.grads, step.params,
+ *            step.optimizer): the boundary of a step
+ *   module   and collectives, op events whose op is "module" or begins with "module.": the boundary of a module call
+ *   op       everything; buffer too
  */
 #define RLK_TAP_OP_STEP "step"
 #define RLK_TAP_OP_MODULE "module"
@@ -125,11 +126,12 @@ static inline struct rlk_tap_ctx *rlk_tap_context(uint32_t rank)
 /* Semantics of the table.
  *  ctx               the calling thread's context for `rank`; NULL when this process has detached (a forked child that
  *                    does not record, a fault). All other functions accept NULL contexts and NULL ops and do nothing.
- *  step, phase, ...  set the span of this context from here on. A new step, phase, work or pass restarts the call
- * counts. A context that never set one of step, phase, work, pass, sample uses the value that a context of its rank set
- * last (autograd's threads follow the thread that trains). Counts belong to the rank. phase and pass NULL = "".
- * module_begin counts `call` itself; module_at sets module, pass and call for a caller that knows them (autograd's
- * backward) until the next module_* call, and module_at(ctx, NULL, ...) returns to the span it left.
+ *  step, phase, ...  set the span of this context from here on. A new step, phase, work or pass restarts the call counts.
+ *                    A context that never set one of step, phase, work, pass, sample uses the value that a context of its
+ *                    rank set last (autograd's threads follow the thread that trains). Counts belong to the rank.
+ *                    phase and pass NULL = "". module_begin counts `call` itself; module_at sets module, pass and call for a
+ *                    caller that knows them (autograd's backward) until the next module_* call, and module_at(ctx, NULL, ...)
+ *                    returns to the span it left.
  *  *_begin..op_end   one event. op_in must come before the operator runs, op_out after it; all on one thread. An op may
  *                    begin inside another. op_cancel drops it (the operator threw).
  *  op_detail         copies the kind's own fields (`u`) and launches of a partly filled event.
@@ -138,8 +140,8 @@ static inline struct rlk_tap_ctx *rlk_tap_context(uint32_t rank)
  *  storage_written / storage_free / generation: see struct rlk_tap_tensor. An input is stored by reference iff its
  *                    generation's last recorded write is known, its version is unchanged since, and that output covers
  *                    every element read; else digested.
- *  fork              a child without exec gets NULL contexts until it asks for one: then it opens an environment of its
- * own (rank-R.pid-P) or stays detached (RLKREC_FORK=detach); it never blocks and never touches the parent's.
+ *  fork              a child without exec gets NULL contexts until it asks for one: then it opens an environment of its own
+ *                    (rank-R.pid-P) or stays detached (RLKREC_FORK=detach); it never blocks and never touches the parent's.
  */
 
 #ifdef __cplusplus
