@@ -1,6 +1,6 @@
 """Every case of tests/cases/: synthesises its specs, runs rlkaudit first-diff, compares with expect.json.
 
-usage: run_cases.py BIN_DIR [--set foundation] [--only GLOB] [--list]
+usage: run_cases.py BIN_DIR [--set foundation] [--only GLOB] [--list] [--properties]
 
 A case is a folder: a.json, b.json, more specs (a2.json...), expect.json. Keys of expect.json, each optional:
   exit, verdict, complete, downstream, masked      compared as they are
@@ -11,6 +11,7 @@ A case is a folder: a.json, b.json, more specs (a2.json...), expect.json. Keys o
   inserted, deleted                                how many
   contains                                         texts that the JSON holds somewhere
   notes_contain                                    texts that the notes hold, in lower case
+  phases                                           X:Y: a.json alone, its phase X against its phase Y
   args, self_a, self_b                             arguments; files of the case folder as {NAME}; specs for --self-a/-b
   comment
 Exits 0 if all cases agree, 1 if not, 77 if the programs are not built.
@@ -97,13 +98,45 @@ def run_case(folder, bin_dir, tmp):
     for option in ("self_a", "self_b"):
         for stem in expect.get(option, []):
             args += ["--" + option.replace("_", "-"), str(tmp / f"{stem}.rlk")]
-    p = subprocess.run([bin_dir / "rlkaudit", "first-diff", tmp / "a.rlk", tmp / "b.rlk", "--json", "-", *args],
-                       capture_output=True, text=True, timeout=120)
+    pair = [tmp / "a.rlk", "--phases", expect["phases"]] if "phases" in expect else [tmp / "a.rlk", tmp / "b.rlk"]
+    p = subprocess.run([bin_dir / "rlkaudit", "first-diff", *pair, "--json", "-", *args], capture_output=True, text=True,
+                       timeout=120)
     try:
         report = json.loads(p.stdout)
     except ValueError:
         return expect, None, [f"exit {p.returncode}, no JSON: {(p.stdout + p.stderr).strip()[:300]}"]
     return expect, report, judge(expect, p.returncode, report)
+
+
+def first_diff(bin_dir, a, b):
+    p = subprocess.run([bin_dir / "rlkaudit", "first-diff", a, b, "--json", "-"], capture_output=True, text=True, timeout=120)
+    try:
+        return p.returncode, json.loads(p.stdout)
+    except ValueError:
+        return p.returncode, None
+
+
+def properties(folder, bin_dir, tmp):
+    """What holds of every pair: a recording equals itself, and swapping the sides changes neither status nor roots."""
+    expect = json.loads((folder / "expect.json").read_text())
+    out = []
+    for spec in sorted(folder.glob("*.json")):
+        if spec.name == "expect.json" or '"rlk_synth"' not in spec.read_text():
+            continue
+        rec = tmp / f"{spec.stem}.rlk"
+        subprocess.run([bin_dir / "rlkrec", "synth", spec, "-o", rec], check=True, capture_output=True, timeout=120)
+        code, report = first_diff(bin_dir, rec, rec)
+        if code not in (0, 4) or not report or report["first"] is not None or report["roots"]:
+            out.append(f"{spec.name} against itself: exit {code}, first {brief((report or {}).get('first'))}")
+    if (tmp / "b.rlk").exists():
+        (code, ab), (back, ba) = (first_diff(bin_dir, tmp / x, tmp / y) for x, y in (("a.rlk", "b.rlk"), ("b.rlk", "a.rlk")))
+        if code != back or not ab or not ba:
+            out.append(f"swapped: exit {code} became {back}")
+        else:
+            sides = [sorted((r["module"], r["name"], r["role"], str(r["root"])) for r in x["roots"]) for x in (ab, ba)]
+            if sides[0] != sides[1]:
+                out.append(f"swapped: roots {sides[0]} became {sides[1]}")
+    return expect, None, out
 
 
 def self_test():
@@ -129,6 +162,7 @@ def main():
     parser.add_argument("bin_dir", type=pathlib.Path)
     parser.add_argument("--set", default="foundation")
     parser.add_argument("--only", default="*")
+    parser.add_argument("--properties", action="store_true", help="check what holds of every pair, not expect.json")
     parser.add_argument("--list", action="store_true", help="show agreeing cases too")
     args = parser.parse_args()
     self_test()
@@ -139,7 +173,7 @@ def main():
     failed = 0
     for folder in folders:
         with tempfile.TemporaryDirectory(prefix="rlkcase") as tmp:
-            expect, report, problems = run_case(folder, args.bin_dir, pathlib.Path(tmp))
+            expect, report, problems = (properties if args.properties else run_case)(folder, args.bin_dir, pathlib.Path(tmp))
         failed += bool(problems)
         if problems or args.list:
             got = f"exit {report.get('exit')} {report.get('verdict')} first {brief(report.get('first'))}" if report else "-"
