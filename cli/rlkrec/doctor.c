@@ -159,12 +159,10 @@ static void check_gpu(void)
         library = dlopen(cupti[i], RTLD_LAZY | RTLD_LOCAL);
         found = cupti[i];
     }
-    if (library)
+    if (library) /* stays loaded: closing it leaks what it holds */
         add(OK, "cupti", "%s", found);
     else
         add(NONE, "cupti", "not found by the loader");
-    if (library)
-        dlclose(library);
     if (injected && injected[0])
         add(NONE, "cupti slot", "held by %s (CUDA_INJECTION64_PATH)", injected);
     else

@@ -163,7 +163,8 @@ int rlki_target_parents(const struct rlki_target *t, struct rlk_detail *detail)
             struct stat st; /* a directory that is there but may not be written to gives EACCES or EROFS */
             int error = errno;
             if (stat(path, &st) || !S_ISDIR(st.st_mode))
-                return rlk_fail(detail, rlk_error_from_errno(error), "%s: %s", path, strerror(error));
+                return rlk_fail(detail, error == ENOENT ? RLK_EIO : rlk_error_from_errno(error), "%s: %s", path,
+                                strerror(error));
         }
         *p = '/';
     }
