@@ -234,6 +234,8 @@ bool rlki_is_token_ids(const struct rlki_ev *ev, const struct rlk_tensor *tensor
 /* Checks the dtype and shape of parameters; notes a source that differs. true = the audit is over (not comparable). */
 void rlki_check_parameter(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b,
                           const struct rlk_tensor *ta, const struct rlk_tensor *tb);
+/* Another shape keeps operators from being aligned: parameters of events left alone are compared by name. */
+int rlki_check_lone_parameters(struct rlki_audit *audit, const struct rlki_unit *unit);
 bool rlki_source_differs(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b,
                          const struct rlk_tensor *ta, const struct rlk_tensor *tb);
 void rlki_count_ops(struct rlki_audit *audit, const struct rlki_unit *unit);

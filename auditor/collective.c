@@ -285,6 +285,10 @@ static int ask(struct rlki_audit *audit, struct rlki_unit *unit, struct rlki_ins
         }
         return RLK_OK;
     }
+    if (inst->p2p)
+        rc = said(inst, rank);
+    if (rc)
+        return rc;
     if (inst->member)
         return hear(audit, inst, a, b, rlki_ev_tensor(a, RLK_ROLE_IN, i), rlki_ev_tensor(b, RLK_ROLE_IN, k));
     return hear_all(audit, inst, a, b);
@@ -337,7 +341,7 @@ int rlki_collectives_finish(struct rlki_audit *audit, int64_t step)
     int rc = RLK_OK;
     for (size_t i = 0; i < audit->ninstances; i++) {
         struct rlki_instance *inst = &audit->instances[i];
-        if (rc == RLK_OK && inst->nout && !inst->down && !inst->in_root && !inst->p2p && !rlki_stop(audit))
+        if (rc == RLK_OK && inst->nout && !inst->down && !inst->in_root && !rlki_stop(audit))
             rc = ask_the_others(audit, &unit, inst);
         if (rc == RLK_OK && inst->p2p && inst->nout && inst->nsaid < 2 && !inst->down && !inst->in_root) {
             inst->unknown = true;

@@ -65,6 +65,52 @@ void rlki_check_parameter(struct rlki_audit *audit, const struct rlki_ev *a, con
         rlki_incomparable(audit, "parameter-shape", a, b, source_name(a, ta));
 }
 
+struct lone_parameter {
+    const struct rlki_ev *ev;
+    const struct rlk_tensor *tensor;
+};
+
+/* A digested input named like a parameter, of an event without counterpart. */
+static const struct rlk_tensor *parameter_input(const struct rlki_ev *ev, uint32_t i)
+{
+    const struct rlk_tensor *t = &ev->e.tensors[i];
+    return t->role == RLK_ROLE_IN && t->state == RLK_T_DIGESTED && rlki_is_parameter_name(t->name) ? t : NULL;
+}
+
+int rlki_check_lone_parameters(struct rlki_audit *audit, const struct rlki_unit *unit)
+{
+    struct rlki_hash index = {0};
+    struct lone_parameter *list = NULL;
+    size_t n = 0, cap = 0;
+    int rc = RLK_OK;
+    for (int s = 0; s < 2 && rc == RLK_OK; s++)
+        for (size_t k = 0; k < unit->n[s] && rc == RLK_OK; k++) {
+            const struct rlki_ev *ev = &unit->ev[s][k];
+            for (uint32_t i = 0; ev->e.kind == RLK_EV_OP && !ev->mate && i < ev->e.ntensors && rc == RLK_OK; i++) {
+                const struct rlk_tensor *t = parameter_input(ev, i);
+                uint64_t at;
+                if (!t)
+                    continue;
+                uint64_t key =
+                    rlki_mix(rlki_mix(rlki_mix(89, ev->module), ev->op), rlki_names_id(&audit->names, t->name));
+                if (s == 1) {
+                    if (rlki_hash_get(&index, key, &at))
+                        rlki_check_parameter(audit, list[at].ev, ev, list[at].tensor, t);
+                } else if (!rlki_grow(&list, &cap, n, sizeof *list)) {
+                    rc = RLK_ENOMEM;
+                } else {
+                    rlki_hash_put(&index, key, n);
+                    list[n++] = (struct lone_parameter){ev, t};
+                }
+            }
+        }
+    if (index.failed)
+        rc = RLK_ENOMEM;
+    free(list);
+    rlki_hash_release(&index);
+    return rc;
+}
+
 bool rlki_source_differs(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b,
                          const struct rlk_tensor *ta, const struct rlk_tensor *tb)
 {

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static int put(json_t *object, const char *key, json_t *value)
 {
@@ -369,9 +370,14 @@ static int roots_json(struct rlki_audit *audit, const struct rlki_found *first, 
 
 static void completeness_notes(struct rlki_audit *audit)
 {
-    for (int s = 0; s < 2; s++)
+    for (int s = 0; s < 2; s++) {
+        char seal[4200];
+        snprintf(seal, sizeof seal, "%.4000s/SEAL", rlk_recording_path(audit->side[s].recording));
+        if (access(seal, F_OK) != 0)
+            rlki_note(audit, "%c has no seal", s ? 'B' : 'A');
         if (!audit->side[s].complete)
             rlki_note(audit, "%c is incomplete: %s", s ? 'B' : 'A', audit->side[s].why);
+    }
     if (audit->total_inserted || audit->total_deleted)
         rlki_note(audit, "%llu events only in B, %llu only in A: not differences by themselves",
                   (unsigned long long)audit->total_inserted, (unsigned long long)audit->total_deleted);

@@ -65,6 +65,12 @@ static int read_differing(struct rlki_audit *audit, struct rlki_unit *unit, stru
     return rc;
 }
 
+/* Did this incomplete side end, on that rank, before the step? */
+static bool absent(const struct rlki_side *side, int64_t step, uint32_t rank)
+{
+    return !side->complete && rlki_side_last_step(side, rank) < step;
+}
+
 static int walk_rank(struct walk *walk, int64_t step, uint32_t rank)
 {
     struct rlki_audit *audit = walk->audit;
@@ -75,6 +81,12 @@ static int walk_rank(struct walk *walk, int64_t step, uint32_t rank)
         for (size_t i = 0; i < n[0]; i++)
             audit->compared += a[i].tensors;
         audit->common_nodes += audit->in_first_step;
+        return RLK_OK;
+    }
+    if ((!n[0] && absent(&audit->side[0], step, rank)) || (!n[1] && absent(&audit->side[1], step, rank))) {
+        for (size_t i = 0; i < n[0] || i < n[1];
+             i++) /* a missing rank, or its end: nothing to conclude, nothing to read */
+            rlki_skip(audit, "truncated-end", i < n[0] ? a[i].tensors : b[i].tensors);
         return RLK_OK;
     }
     struct rlki_nodes nodes[2] = {{0}};
@@ -93,6 +105,8 @@ static int walk_rank(struct walk *walk, int64_t step, uint32_t rank)
         rc = rlki_align(audit, &walk->unit);
     }
     if (rc == RLK_OK)
+        rc = rlki_check_lone_parameters(audit, &walk->unit);
+    if (rc == RLK_OK && !rlki_stop(audit))
         rc = rlki_judge_unit(audit, &walk->unit);
     rlki_nodes_release(&nodes[0]);
     rlki_nodes_release(&nodes[1]);
