@@ -323,3 +323,35 @@ static int sum_leaf(struct rlk_exec *x, const struct rlki_sum *a)
     a->out[1] = n;
     return 0;
 }
+
+struct math_arg {
+    int which;
+    uint32_t first;
+    float *out;
+};
+
+static void math_range(const void *arg, int64_t from, int64_t to)
+{
+    const struct math_arg *a = arg;
+    float *restrict out = a->out + from;
+    const uint32_t first = a->first + (uint32_t)from;
+    const int64_t n = to - from;
+    if (a->which == 0)
+        for (int64_t i = 0; i < n; i++)
+            out[i] = rlkn_canon(rlkn_exp(rlkn_float(first + (uint32_t)i)));
+    else if (a->which == 1)
+        for (int64_t i = 0; i < n; i++)
+            out[i] = rlkn_canon(rlkn_log(rlkn_float(first + (uint32_t)i)));
+    else if (a->which == 2)
+        for (int64_t i = 0; i < n; i++)
+            out[i] = rlkn_canon(rlkn_rsqrt(rlkn_float(first + (uint32_t)i)));
+    else
+        for (int64_t i = 0; i < n; i++)
+            out[i] = rlkn_canon(rlkn_sigmoid(rlkn_float(first + (uint32_t)i)));
+}
+
+static int math_values(struct rlk_exec *x, int which, uint32_t first, int64_t n, float *out)
+{
+    const struct math_arg a = {which, first, out};
+    return over(x, n, 16384, math_range, &a);
+}

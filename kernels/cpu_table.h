@@ -30,4 +30,5 @@
                                     .adamw = adamw,                                                                    \
                                     .sumsq = sumsq,                                                                    \
                                     .sum = sum_leaf,                                                                   \
-                                    .sample = sample}
+                                    .sample = sample,                                                                  \
+                                    .math = math_values}

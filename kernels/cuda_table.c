@@ -6,7 +6,7 @@
     .copy = rlki_cuda_copy, .zero = rlki_cuda_zero, .sync = rlki_cuda_sync, .rows = rlki_cuda_rows
 #define X(op, type) .op = rlki_cuda_##op,
 
-const struct rlki_prims rlki_prims_cuda = {.isa = "cuda", MEMORY, RLKI_CUDA_OPS(X)};
+const struct rlki_prims rlki_prims_cuda = {.isa = "cuda", MEMORY, RLKI_CUDA_OPS(X).math = rlki_cuda_math};
 
 const struct rlki_prims rlki_prims_cuda_provider = {.isa = "cuda-provider",
                                                     MEMORY,
@@ -31,4 +31,5 @@ const struct rlki_prims rlki_prims_cuda_provider = {.isa = "cuda-provider",
                                                     .adamw = rlki_cuda_adamw,
                                                     .sumsq = rlki_cuda_sumsq,
                                                     .sum = rlki_cuda_sum,
-                                                    .sample = rlki_cuda_sample};
+                                                    .sample = rlki_cuda_sample,
+                                                    .math = rlki_cuda_math};

@@ -52,7 +52,6 @@ int rlki_cuda_fast_glu_fwd(struct rlk_exec *x, const struct rlki_glu *a);
 int rlki_cuda_fast_attn_fwd(struct rlk_exec *x, const struct rlki_attention *a);
 int rlki_cuda_fast_logp_stats(struct rlk_exec *x, const struct rlki_logp *a);
 
-/* exp, log, rsqrt, sigmoid (which = 0..3) of the n bit patterns from `first` on; for tests. */
 int rlki_cuda_math(struct rlk_exec *x, int which, uint32_t first, int64_t n, float *out);
 
 #ifdef __cplusplus

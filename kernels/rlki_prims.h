@@ -234,6 +234,8 @@ struct rlki_prims {
     int (*sumsq)(struct rlk_exec *, const struct rlki_sumsq *);
     int (*sum)(struct rlk_exec *, const struct rlki_sum *);
     int (*sample)(struct rlk_exec *, const struct rlki_sample *);
+    /* exp, log, rsqrt, sigmoid (which = 0..3) of n bit patterns from `first` on, NaNs canonical; for tests. */
+    int (*math)(struct rlk_exec *, int which, uint32_t first, int64_t n, float *out);
 };
 
 extern const struct rlki_prims rlki_prims_none;     /* does nothing: measuring */
