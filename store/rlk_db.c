@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <lmdb.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define FIRST_MAP (UINT64_C(1) << 30) /* address space only; the file is as large as what was written */
@@ -140,10 +141,25 @@ int rlki_db_begin(struct rlki_db *db, uint64_t bytes, struct rlk_detail *detail)
     return RLK_OK;
 }
 
+/* LMDB says EIO for a write that was cut short, which is what a full disk does first. One more write tells. */
+static bool disk_is_full(struct rlki_db *db)
+{
+    static const char probe[65536];
+    mdb_filehandle_t fd;
+    struct stat st;
+    if (mdb_env_get_fd(db->env, &fd) || fstat(fd, &st))
+        return false;
+    ssize_t put = pwrite(fd, probe, sizeof probe, st.st_size);
+    bool full = put < 0 ? rlk_error_from_errno(errno) == RLK_ENOSPC : put < (ssize_t)sizeof probe;
+    return (put > 0 && ftruncate(fd, st.st_size) != 0) || full;
+}
+
 int rlki_db_commit(struct rlki_db *db, struct rlk_detail *detail)
 {
     int err = mdb_txn_commit(db->txn);
     db->txn = NULL;
+    if (err == EIO && disk_is_full(db))
+        err = ENOSPC;
     return err ? fail(detail, err, "commit") : RLK_OK;
 }
 

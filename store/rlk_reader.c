@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #define MAX_META 65536u
-#define RETRIES 3
 
 int rlki_env_place(const struct rlk_env *env, int rc, struct rlk_detail *detail)
 {
@@ -76,19 +75,21 @@ static int value_once(struct rlk_env *env, enum rlki_database db, const void *ke
     return rc;
 }
 
+bool rlki_env_newer(struct rlk_env *env)
+{
+    bool newer;
+    struct rlk_detail ignored;
+    return rlki_mdb_refresh(&env->mdb, &newer, &ignored) == RLK_OK && newer && open_trees(env, &ignored) == RLK_OK;
+}
+
 int rlki_env_value(struct rlk_env *env, enum rlki_database db, const void *key, size_t nkey, bool floor,
                    uint64_t *found, struct rlki_cur *body, struct rlk_detail *detail)
 {
     int rc = RLK_OK;
-    for (int tries = 0; tries < RETRIES; tries++) {
+    for (int tries = 0; tries < RLKI_RETRIES; tries++) {
         rc = value_once(env, db, key, nkey, floor, found, body, detail);
-        if (rc != RLK_ECORRUPT)
-            return rc;
-        /* The file of a running process: its writer may have used this page again since we took the root. */
-        bool newer;
-        struct rlk_detail ignored;
-        if (rlki_mdb_refresh(&env->mdb, &newer, &ignored) || !newer || open_trees(env, &ignored))
-            return rc;
+        if ((rc != RLK_ECORRUPT && rc != RLK_ENOENT) || !rlki_env_newer(env))
+            break;
     }
     return rc;
 }
@@ -246,6 +247,35 @@ static int open_file(struct rlk_env *env, const char *dir, struct rlk_detail *de
     return RLK_OK;
 }
 
+/* Everything that depends on the root: databases, meta, state. */
+static int open_root(struct rlk_env *env, struct rlk_detail *detail)
+{
+    int rc = rlki_mdb_open(&env->mdb, env->fd, detail);
+    if (rc == RLK_ENOENT)
+        return RLK_OK; /* died while it made the file */
+    uint64_t txnid = env->mdb.txnid;
+    if (rc == RLK_OK)
+        rc = open_trees(env, detail);
+    if (rc == RLK_OK)
+        rc = read_meta(env, detail);
+    if (rc == RLK_OK)
+        rc = check_version(env, detail);
+    if (rc == RLK_OK)
+        rc = read_state(env, detail);
+    env->mdb.txnid = txnid; /* of the root that we began with */
+    return rc;
+}
+
+static void forget_root(struct rlk_env *env)
+{
+    free(env->ranks);
+    env->ranks = NULL;
+    env->nmeta = 0;
+    free(env->meta);
+    env->meta = NULL;
+    env->has_end = env->complete = false;
+}
+
 int rlk_env_open(struct rlk_env **out, const char *dir, struct rlk_detail *detail)
 {
     struct rlk_detail own = {""};
@@ -259,22 +289,17 @@ int rlk_env_open(struct rlk_env **out, const char *dir, struct rlk_detail *detai
     for (int i = 0; i < RLKI_DBS; i++)
         env->trees[i] = (struct rlki_tree){UINT64_MAX, 0, 0, rlki_db_integer[i]};
     int rc = open_file(env, dir, &own);
-    if (rc == RLK_OK) {
-        rc = rlki_mdb_open(&env->mdb, env->fd, &own);
-        bool empty = rc == RLK_ENOENT; /* died while it made the file */
-        if (empty)
-            rc = RLK_OK;
-        else if (rc == RLK_OK)
-            rc = open_trees(env, &own);
-        if (rc == RLK_OK)
-            rc = read_meta(env, &own);
-        if (rc == RLK_OK)
-            rc = empty ? RLK_OK : check_version(env, &own);
-        if (rc == RLK_OK)
-            rc = read_state(env, &own);
-        if (rc == RLK_OK)
-            rc = rlki_env_tables(env);
+    for (int tries = 0; rc == RLK_OK; tries++) {
+        rc = open_root(env, &own);
+        struct rlki_mdb again = {0};
+        if (rc != RLK_ECORRUPT || tries == RLKI_RETRIES || rlki_mdb_open(&again, env->fd, NULL) ||
+            again.txnid == env->mdb.txnid)
+            break;
+        forget_root(env); /* the writer has committed meanwhile: what did not fit may be two commits mixed */
+        rc = RLK_OK;
     }
+    if (rc == RLK_OK)
+        rc = rlki_env_tables(env);
     if (rc) {
         if (detail)
             *detail = own;

@@ -26,9 +26,9 @@ int rlki_unpack(struct rlki_buf *out, uint8_t codec, const uint8_t *p, size_t n,
 }
 
 /* One block of a table: env->strings or env->descs for all ids in it. */
-static int load_block(struct rlk_env *env, enum rlki_database db, uint64_t id, uint64_t most,
-                      int (*keep)(struct rlk_env *env, uint64_t id, const uint8_t *p, size_t n),
-                      struct rlk_detail *detail)
+static int load_block_once(struct rlk_env *env, enum rlki_database db, uint64_t id, uint64_t most,
+                           int (*keep)(struct rlk_env *env, uint64_t id, const uint8_t *p, size_t n),
+                           struct rlk_detail *detail)
 {
     uint64_t first;
     struct rlki_cur body;
@@ -49,6 +49,16 @@ static int load_block(struct rlk_env *env, enum rlki_database db, uint64_t id, u
     rlki_buf_release(&copy);
     if (rc == RLK_ECORRUPT)
         return rlk_fail(detail, rc, "%s %llu: damaged", rlki_db_name[db], (unsigned long long)first);
+    return rc;
+}
+
+static int load_block(struct rlk_env *env, enum rlki_database db, uint64_t id, uint64_t most,
+                      int (*keep)(struct rlk_env *env, uint64_t id, const uint8_t *p, size_t n),
+                      struct rlk_detail *detail)
+{
+    int rc = load_block_once(env, db, id, most, keep, detail);
+    for (int tries = 1; rc == RLK_ECORRUPT && tries < RLKI_RETRIES && rlki_env_newer(env); tries++)
+        rc = load_block_once(env, db, id, most, keep, detail);
     return rc;
 }
 
@@ -172,6 +182,20 @@ int rlki_chunk_read(struct rlki_chunk *chunk, uint64_t key, struct rlki_cur body
     return RLK_OK;
 }
 
+static int load_chunk(struct rlk_env *env, struct rlki_chunk *chunk, uint64_t seq, struct rlk_detail *detail)
+{
+    uint64_t key;
+    struct rlki_cur body;
+    int rc = rlki_env_value(env, RLKI_DB_EVENTS, &seq, sizeof seq, true, &key, &body, detail);
+    if (rc == RLK_OK)
+        rc = rlki_chunk_read(chunk, key, body, detail);
+    if (rc == RLK_ENOENT || (rc == RLK_OK && seq - chunk->first >= chunk->count)) {
+        chunk->count = 0;
+        rc = rlk_fail(detail, RLK_ECORRUPT, "event %llu: its chunk is missing", (unsigned long long)seq);
+    }
+    return rc;
+}
+
 int rlki_env_chunk(struct rlk_env *env, uint64_t seq, const struct rlki_chunk **out, struct rlk_detail *detail)
 {
     struct rlki_chunk *oldest = &env->chunks[0];
@@ -187,15 +211,9 @@ int rlki_env_chunk(struct rlk_env *env, uint64_t seq, const struct rlki_chunk **
     }
     if (seq < env->state.first_seq || seq >= env->state.next_seq)
         return rlk_fail(detail, RLK_ENOENT, "event %llu does not exist", (unsigned long long)seq);
-    uint64_t key;
-    struct rlki_cur body;
-    int rc = rlki_env_value(env, RLKI_DB_EVENTS, &seq, sizeof seq, true, &key, &body, detail);
-    if (rc == RLK_OK)
-        rc = rlki_chunk_read(oldest, key, body, detail);
-    else if (rc == RLK_ENOENT)
-        rc = rlk_fail(detail, RLK_ECORRUPT, "event %llu: its chunk is missing", (unsigned long long)seq);
-    if (rc == RLK_OK && seq - oldest->first >= oldest->count)
-        rc = rlk_fail(detail, RLK_ECORRUPT, "event %llu: its chunk is missing", (unsigned long long)seq);
+    int rc = load_chunk(env, oldest, seq, detail);
+    for (int tries = 1; rc == RLK_ECORRUPT && tries < RLKI_RETRIES && rlki_env_newer(env); tries++)
+        rc = load_chunk(env, oldest, seq, detail);
     if (rc == RLK_OK) {
         oldest->used = ++env->clock;
         *out = oldest;

@@ -56,6 +56,11 @@ struct rlk_env {
 /* Puts the place in front of the detail and hands rc through. */
 int rlki_env_place(const struct rlk_env *env, int rc, struct rlk_detail *detail);
 
+/* The file of a running process: its writer uses pages of older roots again, so damage may only mean that ours is old.
+ * True = a newer root has been taken: try again, at most RLKI_RETRIES times. What was committed before is in it too. */
+bool rlki_env_newer(struct rlk_env *env);
+#define RLKI_RETRIES 8
+
 /* The checked value under exactly `key`, or under the largest key not above it (`floor`; *found gets a u64 key).
  * The body is in env->value after 8 bytes. RLK_ENOENT, RLK_ECORRUPT. */
 int rlki_env_value(struct rlk_env *env, enum rlki_database db, const void *key, size_t nkey, bool floor,
