@@ -96,20 +96,40 @@ static int read_manifest(json_t **out, const char *dir, struct rlk_detail *detai
     return rc;
 }
 
+static int append(const char *p, size_t n, void *buffer)
+{
+    struct rlki_buf *b = buffer;
+    rlki_put_bytes(b, p, n);
+    return b->oom ? -1 : 0;
+}
+
+/* Read back before it is used: jansson's printer leaves pieces out when memory is short, and does not say so. */
+static int print_json(struct rlki_buf *text, const json_t *value)
+{
+    int rc = json_dump_callback(value, append, text, JSON_INDENT(2)) ? RLK_ENOMEM : RLK_OK;
+    rlki_put_u8(text, '\n');
+    json_t *back = rc == RLK_OK && !text->oom ? json_loadb((const char *)text->p, text->n, 0, NULL) : NULL;
+    if (!back || !json_equal(back, value))
+        rc = RLK_ENOMEM;
+    json_decref(back);
+    return rc;
+}
+
 int rlk_recording_write_manifest(const char *dir, const json_t *manifest, struct rlk_detail *detail)
 {
     char path[PATH_MAX], temporary[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/manifest.json", dir) >= (int)sizeof path ||
         snprintf(temporary, sizeof temporary, "%s/manifest.json.tmp", dir) >= (int)sizeof temporary)
         return rlk_fail(detail, RLK_EINVAL, "the path is too long");
-    char *text = json_dumps(manifest, JSON_INDENT(2));
-    if (!text)
-        return rlk_fail(detail, json_is_object(manifest) ? RLK_ENOMEM : RLK_EINVAL, "%.400s: no manifest", path);
-    int rc = RLK_OK, fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    size_t n = strlen(text);
-    text[n] = '\n'; /* in place of the NUL: it is written by length */
-    for (size_t at = 0; fd >= 0 && at < n + 1;) {
-        ssize_t put = write(fd, text + at, n + 1 - at);
+    struct rlki_buf text = {0};
+    int rc = json_is_object(manifest) ? print_json(&text, manifest) : RLK_EINVAL, fd = -1;
+    if (rc) {
+        rlki_buf_release(&text);
+        return rlk_fail(detail, rc, "%.400s: %s", path, rlk_error_sentence(rc));
+    }
+    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    for (size_t at = 0; fd >= 0 && at < text.n;) {
+        ssize_t put = write(fd, text.p + at, text.n - at);
         if (put < 0 && errno == EINTR)
             continue;
         if (put <= 0) {
@@ -128,7 +148,7 @@ int rlk_recording_write_manifest(const char *dir, const json_t *manifest, struct
         rc = rlk_fail(detail, rlk_error_from_errno(errno), "%.400s: %s", path, strerror(errno));
     if (rc && fd >= 0)
         unlink(temporary);
-    free(text);
+    rlki_buf_release(&text);
     return rc;
 }
 

@@ -17,6 +17,11 @@
 
 #define OK(x) assert_int_equal((x), RLK_OK)
 #define EVENTS 60u
+#ifdef __SANITIZE_ADDRESS__
+#define SLOW 4u
+#else
+#define SLOW 1u
+#endif
 
 struct sample {
     char base[256], dir[300], file[320];
@@ -81,7 +86,7 @@ static void flipped(void **state)
     (void)state;
     struct sample s;
     setup(&s, false);
-    size_t found = 0, harmless = 0, step = getenv("RLK_TEST_LONG") ? 1 : 17;
+    size_t found = 0, harmless = 0, step = getenv("RLK_TEST_LONG") ? 1 : 17 * SLOW;
     FILE *f = fopen(s.file, "r+b");
     assert_non_null(f);
     setvbuf(f, NULL, _IONBF, 0);
@@ -113,7 +118,7 @@ static void overwritten(void **state)
     struct sample s;
     setup(&s, false);
     struct rng r = {11};
-    unsigned rounds = getenv("RLK_TEST_LONG") ? 100000 : 1200;
+    unsigned rounds = getenv("RLK_TEST_LONG") ? 100000 : 1200 / SLOW;
     unsigned char *copy = malloc(s.n);
     assert_non_null(copy);
     for (unsigned i = 0; i < rounds; i++) {
@@ -223,7 +228,7 @@ static void forged(void **state)
     unsigned char *body = malloc(largest + 1);
     assert_non_null(body);
     struct rng r = {23};
-    unsigned rounds = getenv("RLK_TEST_LONG") ? 50000 : 600, refused = 0;
+    unsigned rounds = getenv("RLK_TEST_LONG") ? 50000 : 600 / SLOW, refused = 0;
     snprintf(made, sizeof made, "%s/made", s.base);
     char file[320];
     snprintf(file, sizeof file, "%s/data.mdb", made);
