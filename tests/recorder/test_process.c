@@ -61,9 +61,17 @@ static void expect_family(const char *mode, const char *arg, const char *const *
     run_release(&run);
 }
 
+/* The allocator of this sanitizer is left locked in the child of a process with several threads; glibc's is not. */
+#if defined(__SANITIZE_ADDRESS__)
+#define SKIP_FORKS() skip()
+#else
+#define SKIP_FORKS() (void)0
+#endif
+
 static void fork_without_exec(void **state)
 {
     (void)state;
+    SKIP_FORKS();
     expect_family("plain", "3", NULL, 3);
     expect_family("_exit", NULL, NULL, 1);
     expect_family("silent", NULL, NULL, 0);
@@ -75,6 +83,7 @@ static void fork_while_threads_record(void **state)
     (void)state;
     struct run run;
     unsigned kids = 0;
+    SKIP_FORKS();
     run_program(&run, (const char *const[]){W "fork", "busy", NULL}, NULL);
     assert_string_equal(run.err, "");
     assert_int_equal(run.status, 0);
