@@ -98,7 +98,6 @@ bool rlki_rec_is_current(const struct rlki_rec *state);
 /* Between these two the writer is not closed under the thread. False: it is not open. */
 bool rlki_thread_enter(struct rlki_thread *thread);
 void rlki_thread_leave(struct rlki_thread *thread);
-bool rlki_thread_is_inside(const struct rlki_rec *state);
 void rlki_rec_forked(void); /* in a child: locks and what was said begin anew */
 
 /* Writes an event in the calling thread's name: opens the environment at the first one. RLK_OK or what stopped it;
@@ -111,6 +110,8 @@ void rlki_rec_meta(struct rlki_rec *state, const char *key, const char *value);
 void rlki_rec_flush(struct rlki_rec *state);
 /* Drains and closes with END; bounded in time; leaves it incomplete when threads stay inside. */
 void rlki_rec_close(void);
+/* Gives up without END and without a lock: for an exit() out of a signal handler that interrupted a tap. */
+void rlki_rec_leave(void);
 /* From here on the process may end with its last thread: see to it that this is not the writer's. */
 void rlki_watch(struct rlki_rec *state);
 /* One line on stderr per code, a mark in the recording. */

@@ -102,11 +102,6 @@ void rlki_thread_leave(struct rlki_thread *thread)
     __atomic_store_n(&thread->busy, 0, __ATOMIC_RELEASE);
 }
 
-bool rlki_thread_is_inside(const struct rlki_rec *state)
-{
-    return self && self->state == state && __atomic_load_n(&self->busy, __ATOMIC_RELAXED);
-}
-
 static void thread_gone(void *value)
 {
     struct rlki_thread *thread = value;

@@ -267,13 +267,10 @@ static void sleep_ms(void)
     nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
-/* Waits until no thread is inside the writer. The caller itself may be inside (exit() in a signal handler), and then
- * waiting would never end. */
+/* Waits until no thread is inside the writer. */
 static bool wait_quiet(struct rlki_rec *state)
 {
     int64_t deadline = now_ms() + CLOSE_WAIT_MS;
-    if (rlki_thread_is_inside(state))
-        return false;
     for (;; sleep_ms()) {
         bool busy = true;
         if (pthread_mutex_trylock(&state->lock) == 0) {
@@ -287,6 +284,14 @@ static bool wait_quiet(struct rlki_rec *state)
         if (now_ms() >= deadline)
             return false;
     }
+}
+
+void rlki_rec_leave(void)
+{
+    struct rlki_rec *state = rlki_rec_now();
+    /* Not said by way of rlki_say(): its lock may be ours as well. */
+    if (state && __atomic_exchange_n(&state->phase, RLKI_CLOSED, __ATOMIC_SEQ_CST) == RLKI_OPEN)
+        write_line("close", "exit() in a signal handler, in the middle of a tap: the recording is left incomplete");
 }
 
 void rlki_rec_close(void)

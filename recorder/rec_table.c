@@ -16,12 +16,18 @@ static bool usable_op(const struct rlk_tap_op *op)
     return op && usable(op->ctx);
 }
 
+/* A signal handler that interrupted a tap may tap, or exit(): it must not wait for locks that its own thread holds.
+ * What it taps is left out. */
+static _Thread_local volatile int in_tap;
+
 /* Runs `body` if `condition`, errno kept. */
 #define BORDER(condition, body)                                                                                        \
     do {                                                                                                               \
-        if (condition) {                                                                                               \
+        if (!in_tap && (condition)) {                                                                                  \
             int saved_errno = errno;                                                                                   \
+            in_tap = 1;                                                                                                \
             body;                                                                                                      \
+            in_tap = 0;                                                                                                \
             errno = saved_errno;                                                                                       \
         }                                                                                                              \
     } while (0)
@@ -44,6 +50,20 @@ static void forget(uint64_t generation)
     struct rlki_rec *state = rlki_rec_now();
     if (state)
         rlki_track_forget(state->track, generation);
+}
+
+static void say_meta(const char *key, const char *value)
+{
+    struct rlki_rec *state = rlki_rec_now();
+    if (state)
+        rlki_rec_meta(state, key, value);
+}
+
+static void flush(void)
+{
+    struct rlki_rec *state = rlki_rec_now();
+    if (state)
+        rlki_rec_flush(state);
 }
 
 static void tap_storage(uint64_t generation)
@@ -206,8 +226,7 @@ static void tap_leaf(struct rlk_tap_ctx *ctx, const struct rlk_tap_tensor *tenso
 
 static void tap_meta(const char *key, const char *value)
 {
-    struct rlki_rec *state = rlki_rec_now();
-    BORDER(state && key && value, rlki_rec_meta(state, key, value));
+    BORDER(key && value, say_meta(key, value));
 }
 
 static void tap_fault(const char *code, const char *text)
@@ -217,8 +236,7 @@ static void tap_fault(const char *code, const char *text)
 
 static void tap_flush(void)
 {
-    struct rlki_rec *state = rlki_rec_now();
-    BORDER(state, rlki_rec_flush(state));
+    BORDER(true, flush());
 }
 
 static void tap_finish(void)
@@ -286,5 +304,8 @@ const struct rlk_tap_api *rlk_tap_table(uint32_t abi)
 /* After the program's own exit handlers: what they record is still kept. */
 __attribute__((destructor)) static void finish(void)
 {
-    rlki_rec_close();
+    if (in_tap)
+        rlki_rec_leave();
+    else
+        rlki_rec_close();
 }
