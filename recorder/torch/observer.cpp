@@ -11,6 +11,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "recorder/torch/observer_collectives.h"
@@ -90,6 +91,8 @@ std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFuncti
         bool any = false;
         each_tensor(args[i], [&](const at::Tensor &t) {
             any = true;
+            if (put_number(st->op, info->arg_names[i], t))
+                return;
             if (has_bytes(t))
                 st->seen.push_back(t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
             if (role != ARG_PLAIN)
@@ -270,6 +273,8 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction &fn)
     if (!g_on.load(std::memory_order_relaxed))
         return nullptr;
     try {
+        if (at::in_parallel_region())
+            return nullptr; /* a worker of an operator that is being recorded on another thread */
         Thread &th = self();
         if (th.leaf || !th.spans)
             return nullptr;

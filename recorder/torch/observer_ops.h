@@ -141,6 +141,9 @@ bool transparent(const OpInfo *info, c10::ArrayRef<const IValue> args, bool *met
         });
     *meta = any && all_meta;
     c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
+    if (info->alloc && local.excluded_.has(DispatchKey::Python) &&
+        local.excluded_.has(DispatchKey::FuncTorchDynamicLayerFrontMode))
+        return true; /* torch.tensor() makes room for the values that it then writes itself */
     keys = (keys | local.included_) - local.excluded_;
     static const c10::DispatchKeySet recalls(
         {DispatchKey::Python, DispatchKey::Functionalize, DispatchKey::FuncTorchDynamicLayerFrontMode,
@@ -160,8 +163,10 @@ void put_attr(rlk_tap_op *op, const std::string &key, const IValue &v, const IVa
 {
     rlk_attr a = {};
     a.key = key.c_str();
-    if (key == "pin_memory" || key == "non_blocking")
-        return; /* where and when, not what */
+    if (key.size() >= 5 && key.compare(key.size() - 5, 5, "dtype") == 0)
+        return; /* the outputs show it */
+    if (one_of(key, {"layout", "device", "memory_format", "pin_memory", "non_blocking"}))
+        return; /* the outputs show them, or they say where and when, not what */
     if (v.isInt() || v.isBool()) {
         a.type = RLK_ATTR_INT;
         a.i = v.isInt() ? v.toInt() : v.toBool();
@@ -189,6 +194,25 @@ void put_attr(rlk_tap_op *op, const std::string &key, const IValue &v, const IVa
         return;
     }
     rlk_tap()->op_attr(op, &a);
+}
+
+/* A number that was made a tensor on the way here is still a number: an attribute, no input. */
+bool put_number(rlk_tap_op *op, const std::string &key, const at::Tensor &t)
+{
+    const c10::TensorImpl *i = t.unsafeGetTensorImpl();
+    if (!i->is_wrapped_number() || !has_bytes(t) || t.dim() != 0 || !t.device().is_cpu())
+        return false;
+    const void *data = static_cast<const char *>(i->unsafe_storage().data()) +
+                       static_cast<size_t>(t.storage_offset()) * t.dtype().itemsize();
+    if (t.scalar_type() == at::kDouble)
+        put_attr(op, key, IValue(*static_cast<const double *>(data)), IValue());
+    else if (t.scalar_type() == at::kLong)
+        put_attr(op, key, IValue(*static_cast<const int64_t *>(data)), IValue());
+    else if (t.scalar_type() == at::kBool)
+        put_attr(op, key, IValue(*static_cast<const bool *>(data)), IValue());
+    else
+        return false;
+    return true;
 }
 
 uint64_t mix(uint64_t h, uint64_t w)

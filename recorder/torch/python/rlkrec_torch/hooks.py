@@ -106,6 +106,8 @@ class Adapter:
             except TypeError:
                 module.register_module_forward_hook(lambda m, args, out: post(m, args, {}, out))
         self.watch_workers()
+        if self.kind == "python" and self.level >= OP:
+            self.refuse_compile()
         self.watch_compiler()
         obs.start(self.level >= OP, self.ranks_of)
         atexit.register(self.finish)
@@ -333,9 +335,21 @@ class Adapter:
         warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
         callback.callback_handler.register_start_callback(lambda *args: obs.suppress(True))
         callback.callback_handler.register_end_callback(lambda *args: obs.suppress(False))
-        if self.kind == "python":
-            self.dead = True
-            obs.fault("observer-refused", "torch.compile is in use, and the dispatch mode in Python must not run together with it")
+
+    def refuse_compile(self):
+        """Under a dispatch mode nothing is compiled: the mode steps aside at the first torch.compile."""
+        compile_ = torch.compile
+
+        @functools.wraps(compile_)
+        def compile(*args, **kwargs):
+            torch.compile = compile_
+            if not self.dead:
+                self.dead = True
+                self.obs.fault("observer-refused", "torch.compile is in use: the dispatch mode in Python steps aside, operators are no longer recorded")
+                self.obs.leave()
+            return compile_(*args, **kwargs)
+
+        torch.compile = compile
 
     def ranks_of(self, group):
         from torch.distributed import distributed_c10d as c10d

@@ -1,0 +1,182 @@
+"""Tensors that are not plain and programs that are not tidy: nothing changes, nothing dies, and the record says why not."""
+import rig
+
+PROGRAM = r"""
+import sys, threading, warnings, torch, rlk
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch._subclasses import FakeTensorMode
+warnings.simplefilter("ignore")
+torch.manual_seed(0)
+def show(name, *values):
+    print(name, *[v.tolist() if isinstance(v, torch.Tensor) else v for v in values])
+
+rlk.phase("sparse")
+s = torch.eye(3).to_sparse()
+show("sparse", (s @ torch.ones(3, 2)), (s + s).to_dense(), torch.eye(3).to_sparse_csr().values())
+rlk.phase("quantized")
+q = torch.quantize_per_tensor(torch.arange(4.), 0.5, 1, torch.quint8)
+show("quantized", q.int_repr(), q.dequantize())
+rlk.phase("nested")
+n = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)])
+show("nested", (n * 2).to_padded_tensor(0.).sum())
+j = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)], layout=torch.jagged)
+show("jagged", (j * 2).values().sum())
+rlk.phase("meta")
+m = torch.ones(3, device="meta") * 2
+show("meta", m.shape)
+rlk.phase("fake")
+with FakeTensorMode() as mode:
+    f = torch.ones(3) * torch.randn(3)
+    show("fake", f.shape)
+show("fake", (mode.from_tensor(torch.ones(3)) + 1).shape)
+rlk.phase("functorch")
+show("vmap", torch.vmap(lambda a: a.sin().sum())(torch.ones(3, 4)))
+show("grad", torch.func.grad(lambda a: (a * a).sum())(torch.ones(3)))
+show("jvp", torch.func.jvp(torch.sin, (torch.ones(2),), (torch.ones(2),)))
+show("functionalize", torch.func.functionalize(lambda a: a.clone().add_(1))(torch.ones(2)))
+rlk.phase("subclass")
+class Sub(torch.Tensor):
+    pass
+show("subclass", (torch.ones(2).as_subclass(Sub) * 2).sum())
+class Wrapper(torch.Tensor):
+    @staticmethod
+    def __new__(cls, t):
+        return torch.Tensor._make_wrapper_subclass(cls, t.shape, dtype=t.dtype)
+    def __init__(self, t):
+        self.t = t
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        args = [a.t if isinstance(a, Wrapper) else a for a in args]
+        return Wrapper(func(*args, **(kwargs or {})))
+show("wrapper", (Wrapper(torch.ones(2)) * 3).t)
+rlk.phase("mode")
+seen = []
+class Mode(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+with Mode():
+    show("mode", torch.nn.functional.linear(torch.ones(2, 3), torch.ones(2, 3)))
+show("mode", seen)
+rlk.phase("complex")
+c = torch.view_as_complex(torch.randn(3, 2))
+show("complex", (c.conj() * 2j).abs().sum(), c.conj().imag.neg().sum(), torch.real(c.conj()).sum())
+rlk.phase("zero")
+z = torch._efficientzerotensor((3,))
+show("zero", z + torch.ones(3))
+rlk.phase("shapes")
+show("shapes", torch.tensor(3.) * 2, torch.empty(0, 4).sum(), torch.ones(1).expand(5, 7).sum(), torch.ones(2, 0, 3).reshape(0))
+x = torch.arange(24.).view(2, 3, 4)
+show("shapes", x.transpose(0, 2)[::2, 1:].flip(0).sum(), x[..., -1].t().sum(), torch.ones((1,) * 40).sum())
+rlk.phase("dtypes")
+for d in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16, torch.float64, torch.complex64,
+          torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2):
+    show("dtype", torch.ones(3).to(d).clone().to(torch.float32))
+rlk.phase("autocast")
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    a = torch.ones(4, 4) @ torch.ones(4, 4)
+    show("autocast", a.dtype, a.sum())
+rlk.phase("raise")
+try:
+    torch.ones(2, 3) @ torch.ones(2, 3)
+except RuntimeError as e:
+    show("raise", type(e).__name__)
+class Bad(torch.nn.Module):
+    def forward(self, x):
+        raise ValueError("no")
+class Outer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bad, self.good = Bad(), torch.nn.Linear(2, 2)
+    def forward(self, x):
+        try:
+            self.bad(x)
+        except ValueError:
+            pass
+        return self.good(x)
+show("raise", Outer()(torch.ones(1, 2)).shape)
+rlk.phase("after")
+torch.ones(2).exp()
+rlk.phase("double backward")
+p = torch.ones(3, requires_grad=True)
+g, = torch.autograd.grad((p ** 3).sum(), p, create_graph=True)
+g.sum().backward()
+show("double", p.grad)
+class Fn(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0].cos()
+class Custom(torch.nn.Module):
+    def forward(self, x):
+        return Fn.apply(x)
+rlk.phase("custom function")
+p = torch.ones(3, requires_grad=True)
+torch.nn.Sequential(Custom()).append(torch.nn.Identity())(p).sum().backward()
+show("custom", p.grad)
+rlk.phase("custom op")
+@torch.library.custom_op("rlktest::scale", mutates_args=("out",))
+def scale(x: torch.Tensor, by: float, out: torch.Tensor) -> None:
+    out.copy_(x * by)
+o = torch.empty(3)
+scale(torch.ones(3), 2.5, o)
+show("custom op", o, (o + 1).sum())
+rlk.phase("hooks")
+lin = torch.nn.Linear(2, 2)
+lin.weight.data.fill_(1); lin.bias.data.fill_(0)
+lin.register_full_backward_hook(lambda m, gi, go: None)
+lin.register_forward_hook(lambda m, i, o: o * 2)
+show("hooks", lin(torch.ones(1, 2, requires_grad=True)).sum())
+rlk.phase("script")
+show("script", torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(1, 2))(torch.zeros(1, 2)).shape)
+rlk.phase("lstm")
+show("lstm", torch.nn.LSTM(3, 4, batch_first=True)(torch.ones(1, 2, 3))[0].shape)
+rlk.phase("deepcopy")
+import copy, pickle
+show("copy", pickle.loads(pickle.dumps(copy.deepcopy(torch.nn.Sequential(torch.nn.Linear(2, 2)))))(torch.ones(1, 2)).shape)
+rlk.phase("")
+print("end")
+"""
+
+
+class Strange(rig.Case):
+    def test_program(self):
+        want = rig.plain(PROGRAM.replace("rlk.phase(", "(lambda x: None)(").replace(", rlk\n", "\n"))
+        self.assertEqual(want.returncode, 0, want.stderr)
+        run = self.no_stale(rig.record(PROGRAM))
+        self.assertEqual(run.out, want.stdout)
+        self.assertEqual(run.err, want.stderr)
+        self.assertTrue(run.out.endswith("end\n"))
+
+        def ops(phase):
+            return [e.op for e in run.ops(phase=phase)]
+
+        def tensors(phase):
+            return [t for e in run.ops(phase=phase) for t in e.inputs + e.outputs]
+
+        self.assertIn("!layout", {t.hash for t in tensors("sparse")})
+        self.assertIn("!subclass", {t.hash for t in tensors("nested")})
+        self.assertIn(2, {t.dtype for t in tensors("quantized") if not t.hash.startswith("!")})
+        self.assertEqual(ops("meta"), [])
+        self.assertFalse({"aten::mul", "aten::randn"} & set(ops("fake")))
+        self.assertIn("aten::mul", ops("subclass"))
+        self.assertEqual(ops("subclass").count("aten::mul"), 2)
+        self.assertEqual(ops("mode").count("aten::mm"), 1)
+        self.assertEqual(ops("autocast").count("aten::mm"), 1)
+        self.assertEqual([t.dtype for e in run.ops(phase="autocast", op="aten::mm") for t in e.inputs], [13, 13])
+        self.assertNotIn("aten::mm", ops("raise"))
+        self.assertEqual([e.module for e in run.ops(phase="raise") if e.op == "aten::addmm"], ["good"])
+        self.assertEqual([e.module for e in run.ops(phase="after")], ["", ""])
+        self.assertEqual([e.pass_ for e in run.ops(phase="double backward", op="aten::pow")], ["fwd", "bwd", "bwd"])
+        self.assertEqual({e.module for e in run.ops(phase="custom function", pass_="bwd", op="aten::cos")}, {"0"})
+        scale = run.ops(phase="custom op", op="rlktest::scale")
+        self.assertEqual([(t.name, t.hash[0] != "!") for t in scale[0].outputs], [("out.0", True)])
+        self.assertEqual(run.ops(phase="custom op", op="aten::add")[0].inputs[0].how, "ref")
+        self.assertNotIn("aten::copy_", ops("custom op"))
+
+
+if __name__ == "__main__":
+    rig.main()
