@@ -357,6 +357,22 @@ static int list_moved(struct rlki_audit *audit, const struct rlki_ev *a)
     return RLK_OK;
 }
 
+/* Weights events and bucketed collectives are paired by their ledgers. */
+static bool has_ledger(const struct rlki_ev *ev)
+{
+    return ev->e.kind == RLK_EV_WEIGHTS || rlki_has_members(ev);
+}
+
+static void mark_lone(struct rlki_audit *audit, const struct rlki_unit *unit, bool ledger)
+{
+    for (int s = 0; s < 2; s++)
+        for (size_t i = 0; i < unit->n[s]; i++) {
+            const struct rlki_ev *ev = &unit->ev[s][i];
+            if (!ev->mate && has_ledger(ev) == ledger)
+                rlki_side_mark(&audit->side[s], ev->env, ev->e.seq, 0, 1, RLKI_MARK_LONE);
+        }
+}
+
 int rlki_judge_unit(struct rlki_audit *audit, struct rlki_unit *unit)
 {
     struct by_seq *a = in_order(unit, 0), *b = in_order(unit, 1);
@@ -364,25 +380,25 @@ int rlki_judge_unit(struct rlki_audit *audit, struct rlki_unit *unit)
     for (size_t i = 0; i < unit->n[0] && rc == RLK_OK; i++)
         if (a[i].ev->mate && a[i].ev->moved)
             rc = settle_moved(audit, a[i].ev);
-    if (rc == RLK_OK)
-        rc = rlki_weights(audit, unit);
-    if (rc == RLK_OK)
-        rc = rlki_collective_members(audit, unit);
+    /* Marks first: what follows looks back at them. */
     for (size_t i = 0; i < unit->n[0] && rc == RLK_OK; i++) {
         struct rlki_ev *ev = a[i].ev;
-        if (!ev->mate)
-            rlki_side_mark(&audit->side[0], ev->env, ev->e.seq, 0, 1, RLKI_MARK_LONE);
-        else if (ev->e.kind != RLK_EV_WEIGHTS && !rlki_has_members(ev))
+        if (has_ledger(ev))
+            continue;
+        if (ev->mate)
             mark_pair(audit, ev, ev->mate);
         if (ev->mate && ev->moved)
             rc = list_moved(audit, ev);
     }
-    for (size_t i = 0; i < unit->n[1] && rc == RLK_OK; i++)
-        if (!b[i].ev->mate)
-            rlki_side_mark(&audit->side[1], b[i].env, b[i].seq, 0, 1, RLKI_MARK_LONE);
+    mark_lone(audit, unit, false);
+    if (rc == RLK_OK)
+        rc = rlki_collective_members(audit, unit);
+    if (rc == RLK_OK && !rlki_stop(audit))
+        rc = rlki_weights(audit, unit);
+    mark_lone(audit, unit, true);
     for (size_t i = 0; i < unit->n[0] && rc == RLK_OK && !rlki_stop(audit); i++) {
         struct rlki_ev *ev = a[i].ev;
-        if (!ev->mate || ev->e.kind == RLK_EV_WEIGHTS || rlki_has_members(ev))
+        if (!ev->mate || has_ledger(ev))
             continue;
         if (ev->e.kind == RLK_EV_COLLECTIVE)
             rc = rlki_collective_add(audit, ev, ev->mate);

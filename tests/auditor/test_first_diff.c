@@ -359,6 +359,44 @@ static void test_bytes_without_their_digest_are_damage(void **unused)
     done(&a, &b, result);
 }
 
+/* ---- weights ---- */
+
+static void exported(struct rec *rec, const char *name, uint64_t sum)
+{
+    rec_open(rec, name, 1, NULL);
+    rec_op(rec, "sum", "m", "bwd", 0);
+    rec_in(rec, "x", 1);
+    rec_out(rec, "g", sum);
+    uint64_t g = rec_put(rec);
+    rec_op(rec, "sgd_", "m", "opt", 0);
+    rec_ref(rec, "g", g, 0);
+    rec_out(rec, "m.weight", sum + 5);
+    rec_last(rec)->alloc = 4;
+    rec_put(rec);
+    rec_op(rec, "weights", "", "opt", 0);
+    rec->event.kind = RLK_EV_WEIGHTS;
+    rec->event.u.weights.side = "trainer";
+    rec->event.u.weights.version = "v1";
+    rec_out(rec, "m.weight", sum + 5);
+    rec_last(rec)->alloc = 4;
+    rec_put(rec);
+    rec_close(rec, false);
+}
+
+static void test_weights_follow_their_buffer(void **unused)
+{
+    struct rec a, b;
+    json_t *result;
+    (void)unused;
+    exported(&a, "ea", 10);
+    exported(&b, "eb", 20);
+    assert_int_equal(rec_diff(&a, &b, &result), 1);
+    assert_string_equal(text(first_of(result), "op"), "sum");
+    assert_int_equal(json_array_size(json_object_get(result, "roots")), 1);
+    assert_int_equal(number(result, "downstream"), 2);
+    done(&a, &b, result);
+}
+
 /* ---- order ---- */
 
 static void two_roots(struct rec *rec, const char *name, bool late, uint64_t fault)
@@ -446,6 +484,7 @@ int main(void)
         cmocka_unit_test(test_metrics),
         cmocka_unit_test(test_parameter_shape_where_nothing_aligns),
         cmocka_unit_test(test_bytes_without_their_digest_are_damage),
+        cmocka_unit_test(test_weights_follow_their_buffer),
         cmocka_unit_test(test_ties_by_first_appearance_in_a),
         cmocka_unit_test(test_transfer),
     };

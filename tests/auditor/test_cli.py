@@ -1,0 +1,189 @@
+"""rlkaudit as a program: options, exit statuses, escaping, the JSON against its schema. usage: test_cli.py BIN_DIR ROOT"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+BIN, ROOT = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+TMP = tempfile.TemporaryDirectory(prefix="rlkauditcli")
+DIR = pathlib.Path(TMP.name)
+COUNT = 0
+
+
+def tensor(name="y", fill=1, shape=(4, 8), **more):
+    return {"name": name, "dtype": "bf16", "shape": list(shape), "fill": {"normal": fill}, **more}
+
+
+def synth(name, events, **envelope):
+    global COUNT
+    COUNT += 1
+    spec = DIR / f"{COUNT}.json"
+    spec.write_text(json.dumps({"rlk_synth": 1, "events": events, **envelope}))
+    out = DIR / f"{COUNT}-{name}.rlk"
+    subprocess.run([BIN / "rlkrec", "synth", spec, "-o", out], check=True, timeout=60, stdout=subprocess.DEVNULL)
+    return out
+
+
+def run(*args, code=None):
+    p = subprocess.run([BIN / "rlkaudit", *map(str, args)], capture_output=True, text=True, timeout=60)
+    assert code is None or p.returncode == code, (args, p.returncode, p.stdout, p.stderr)
+    return p
+
+
+def diff(a, b, *args, code=None):
+    p = run("first-diff", a, b, "--json", "-", *args, code=code)
+    return json.loads(p.stdout)
+
+
+def op(module="m", name="aten::mm", out=1, **more):
+    return {"op": name, "module": module, "phase": "actor_train", "in": [tensor("x", 0)], "out": [tensor("y", out)], **more}
+
+
+def test_usage():
+    a = synth("a", [op()])
+    for args in ([], ["first-diff"], ["first-diff", a], ["first-diff", a, a, a], ["first-diff", "--nonsense", a, a],
+                 ["first-diff", a, DIR / "nowhere.rlk"], ["first-diff", "--phases", "xy", a], ["no-such-command"],
+                 ["first-diff", "--phases", "x:y", a, a], ["first-diff", a, a, "--allow", "everything"],
+                 ["first-diff", a, a, "--map", DIR / "nowhere"], ["explain", a, a, "--event", "x"],
+                 ["explain", a, a, "--event", "99"], ["first-diff", a, a, "--json", DIR / "no" / "dir.json"]):
+        p = run(*args, code=2)
+        assert p.stderr, args
+    for command in ("check", "report", "bisect", "accept", "baseline", "modes", "relaunch"):
+        assert "not built yet" in run(command, a, code=2).stderr
+    for option in ("--accept", "--plan", "--html"):
+        assert "not built yet" in run("first-diff", a, a, option, DIR / "f", code=2).stderr
+    run("first-diff", a, a, code=0)
+    assert "first-diff" in run("--help", code=0).stdout and "--bisect" in run("first-diff", "--help", code=0).stdout
+
+
+def test_bisect():
+    a, b = synth("a", [op()]), synth("b", [op(out=2)])
+    c = synth("c", [op("other")], complete=False)
+    run("first-diff", a, a, "--bisect", code=0)
+    run("first-diff", a, b, "--bisect", code=1)
+    run("first-diff", a, c, "--bisect", code=125)
+    run("first-diff", a, DIR / "nowhere.rlk", "--bisect", code=125)
+    run("first-diff", a, "--bisect", code=128)
+    run("first-diff", a, b, "--bisect", "--nonsense", code=128)
+
+
+def test_escapes():
+    evil = "m\x1b[31m\u202e\n\t\x07"
+    events = lambda fill: [op(evil, "op\x1b]0;x\x07", out=fill)]
+    a, b = synth("a", events(1)), synth("b", events(2))
+    report = diff(a, b, code=1)
+    assert report["first"]["module"] == evil
+    for args in (["first-diff", a, b], ["explain", a, b]):
+        out = run(*args, code=1).stdout
+        assert not set(out) & set("\x1b\x07\u202e\t"), repr(out)
+        assert "\\x1b" in out.lower(), out
+
+
+def test_json_file_and_text():
+    a, b = synth("a", [op()]), synth("b", [op(out=2)])
+    target = DIR / "report.json"
+    text = run("first-diff", a, b, "--json", target, code=1).stdout
+    report = json.loads(target.read_text())
+    for piece in ("diverged", "aten::mm", report["first"]["a"]["digest"], report["first"]["b"]["digest"], "every input is equal",
+                  "coverage", "next: rlkaudit explain"):
+        assert piece in text, (piece, text)
+    assert len(text.splitlines()) <= 40 and "\x1b" not in text
+
+
+def test_phases():
+    events = [op(out=3, sample="s1", **{}), op(out=3, sample="s1")]
+    events[0]["phase"], events[1]["phase"] = "rollout-prefill", "log_probs"
+    same = synth("p", events)
+    events[1]["out"][0]["fill"] = {"normal": 4}
+    other = synth("q", events)
+    report = json.loads(run("first-diff", "--phases", "rollout-prefill:log_probs", same, "--json", "-", code=0).stdout)
+    assert report["scope"]["compared"] and report["mode"] == "phases"
+    report = json.loads(run("first-diff", "--phases", "rollout-prefill:log_probs", other, "--json", "-", code=1).stdout)
+    assert report["first"]["module"] == "m" and report["first"]["root"] is True
+    run("first-diff", "--phases", "rollout-prefill:nothing", same, code=3)
+
+
+def test_map():
+    a = synth("a", [op("decoder.layers.0.mlp"), op("decoder.layers.1.mlp", out=5), op("head", out=6)])
+    b = synth("b", [op("model.layers.0.ffn"), op("model.layers.1.ffn", out=7), op("head", out=6)])
+    rules = DIR / "rules"
+    rules.write_text("# Megatron to HF\na decoder.layers.*.mlp -> model.layers.{1}.ffn\n")
+    report = diff(a, b, code=3)  # one of three in common
+    report = diff(a, b, "--map", rules, code=1)
+    assert report["first"]["module"] == "model.layers.1.ffn" and len(report["roots"]) == 1
+    rules.write_text("a decoder.layers.*.mlp => x\n")
+    assert "rules:1" in run("first-diff", a, b, "--map", rules, code=2).stderr
+
+
+def test_dims():
+    """Two local halves with their bytes, and the whole: placed by a dims file they compose."""
+    whole = [op("up", out=1)]
+    whole[0]["out"] = [{"name": "y", "dtype": "bf16", "shape": [4, 32], "fill": {"arange": 0}}]
+    parts = [dict(op("up"), ranks=[r]) for r in range(2)]
+    for r, part in enumerate(parts):
+        part["out"] = [{"name": "y", "dtype": "bf16", "shape": [4, 16], "payload": True,
+                        "fill": {"const": 0}, "edit": [{"mask": {"rows": [i]}, "change": {"add": 0}} for i in range(4)]}]
+    zero = [dict(op("up"), out=[{"name": "y", "dtype": "bf16", "shape": [4, 32], "fill": {"const": 0}}])]
+    rules = DIR / "dims"
+    rules.write_text("b up#y  t h(tp)\n**  t d\n")
+    a, z = synth("a", whole, layout="tp1"), synth("z", zero, layout="tp1")
+    b = synth("b", parts, ranks=2, layout="tp2")
+    report = diff(z, b)
+    assert report["scope"]["reasons"].get("local")
+    report = diff(z, b, "--dims", rules, code=0)
+    assert report["scope"]["compared"] >= 1 and not report["scope"]["reasons"].get("local"), report["scope"]
+    report = diff(a, b, "--dims", rules, code=1)
+    assert report["first"]["name"] == "y" and report["first"]["b"]["holders"] == [0, 1]
+
+
+def test_explain():
+    a = synth("a", [op("m0"), op("m1", out=2)])
+    b = synth("b", [op("m0"), op("m1", out=3)])
+    report = json.loads(run("explain", a, b, "--json", "-", code=1).stdout)
+    assert report["standing"] == "root" and report["a"]["module"] == "m1"
+    assert [t["status"] for t in report["tensors"]] == ["equal", "unequal"]
+    report = json.loads(run("explain", a, b, "--event", "0", "--json", "-", code=0).stdout)
+    assert report["standing"] == "equal"
+    assert json.loads(run("explain", a, a, "--json", "-", code=0).stdout)["standing"] == "equal"
+
+
+def test_schema():
+    try:
+        import jsonschema
+    except ImportError:
+        return
+    schema = json.loads((ROOT / "docs/schema/first_diff.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    n = 0
+    for folder in sorted((ROOT / "tests/cases/foundation").iterdir()):
+        if not (folder / "b.json").exists():
+            continue
+        recs = []
+        for stem in ("a", "b"):
+            out = DIR / f"{folder.name}-{stem}.rlk"
+            subprocess.run([BIN / "rlkrec", "synth", folder / f"{stem}.json", "-o", out], check=True, timeout=60, stdout=subprocess.DEVNULL)
+            recs.append(out)
+        report = diff(*recs)
+        errors = [f"{e.json_path}: {e.message[:200]}" for e in validator.iter_errors(report)]
+        assert not errors, (folder.name, errors)
+        broken = dict(report)
+        del broken["scope"]
+        assert list(validator.iter_errors(broken))
+        n += 1
+    assert n > 40, n
+
+
+def main():
+    if not all((BIN / name).exists() for name in ("rlkrec", "rlkaudit")):
+        print("rlkrec or rlkaudit is not built")
+        return 77
+    for name, test in sorted(globals().items()):
+        if name.startswith("test_"):
+            test()
+            print("ok", name)
+    return 0
+
+
+sys.exit(main())
