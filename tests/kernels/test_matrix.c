@@ -1,5 +1,5 @@
 /* test_matrix.c - every operator, forward and backward: the same bytes over all 16 TP x CP, packings, mates, repeats,
- * threads and instruction sets. `test_matrix [cuda] [long]`; with cuda the reference is the CPU at tp1cp1. */
+ * threads and instruction sets. `test_matrix [cuda] [long|small]`; with cuda the reference is the CPU at tp1cp1. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 static enum rlk_device device;
 static bool whole;    /* the long matrix */
-static bool emulated; /* GPU code run on the CPU: small cases only */
+static bool emulated; /* GPU code run on the CPU, or under a sanitizer: small cases only */
 static const int DEGREE[] = {1, 2, 4, 8};
 static const char *const FILL[] = {"random", "cancelling", "denormal", "outlier", "nan"};
 
@@ -237,6 +237,84 @@ static void flush_to_zero(void **state)
     }
 }
 
+/* Repeats while another stream keeps the GPU busy and moves the clock, the order of blocks and the free memory. */
+#ifdef RLK_HAVE_CUDA
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "kernels/rlki_prims.h"
+
+static atomic_bool stop_noise;
+
+static void *noise(void *stream)
+{
+    enum { M = 1024 };
+    struct rlk_exec x;
+    if (rlk_exec_init(&x, RLK_DEVICE_CUDA, stream, NULL))
+        return NULL;
+    float *p = rlk_exec_alloc(&x, 3u * M * M * sizeof *p);
+    const struct rlki_gemm g = {.m = M,
+                                .n = M,
+                                .k = M,
+                                .a = {p, RLK_K_FP32, M, 1, NULL},
+                                .b = {p + M * M, RLK_K_FP32, 1, M, NULL},
+                                .c = p + 2 * M * M,
+                                .c_type = RLK_K_FP32,
+                                .ldc = M};
+    for (int i = 0; !atomic_load(&stop_noise); i++) {
+        x.prims->gemm(&x, &g);
+        if (i % 16 == 0)
+            rlk_exec_sync(&x);
+    }
+    rlk_exec_sync(&x);
+    rlk_exec_free(&x, p);
+    return NULL;
+}
+
+static void noisy_stream(void **state)
+{
+    static const int32_t L[] = {257, 33};
+    cudaStream_t mine = NULL, other = NULL;
+    pthread_t thread;
+    (void)state;
+    if (device != RLK_DEVICE_CUDA)
+        return;
+    assert_int_equal(cudaStreamCreateWithFlags(&mine, cudaStreamNonBlocking), 0);
+    assert_int_equal(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), 0);
+    struct t_case c = {.device = device,
+                       .tp = 2,
+                       .cp = 2,
+                       .threads = 2,
+                       .sequences = 2,
+                       .length = L,
+                       .type = RLK_K_BF16,
+                       .fill = FILL_CANCELLING,
+                       .seed = 3,
+                       .head_dim = 128,
+                       .stream = mine};
+    struct t_result a, b;
+    run_or_fail(&c, &a);
+    assert_int_equal(pthread_create(&thread, NULL, noise, other), 0);
+    for (int i = 0; i < 10; i++) {
+        c.tp = DEGREE[i % 4];
+        run_or_fail(&c, &b);
+        expect_same(&c, &a, &b, "noisy stream");
+        t_result_free(&b);
+    }
+    atomic_store(&stop_noise, true);
+    pthread_join(thread, NULL);
+    t_result_free(&a);
+    cudaStreamDestroy(mine);
+    cudaStreamDestroy(other);
+}
+#else
+static void noisy_stream(void **state)
+{
+    (void)state;
+}
+#endif
+
 static void bf16_nodes(void **state)
 {
     static const int32_t L[] = {17, 257};
@@ -334,14 +412,14 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++)
         whole |= strcmp(argv[i], "long") == 0;
     for (int i = 1; i < argc; i++)
-        emulated |= strcmp(argv[i], "emulated") == 0;
+        emulated |= strcmp(argv[i], "emulated") == 0 || strcmp(argv[i], "small") == 0;
     const struct CMUnitTest small[] = {cmocka_unit_test(emulation)};
     if (emulated)
         return cmocka_run_group_tests(small, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_mixture),   cmocka_unit_test(single_lengths), cmocka_unit_test(hard_inputs),
         cmocka_unit_test(empty_batch),      cmocka_unit_test(mates),          cmocka_unit_test(repeats),
-        cmocka_unit_test(instruction_sets), cmocka_unit_test(flush_to_zero),  cmocka_unit_test(bf16_nodes),
-        cmocka_unit_test(long_sequence)};
+        cmocka_unit_test(instruction_sets), cmocka_unit_test(flush_to_zero),  cmocka_unit_test(noisy_stream),
+        cmocka_unit_test(bf16_nodes),       cmocka_unit_test(long_sequence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

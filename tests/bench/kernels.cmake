@@ -1,0 +1,6 @@
+# What each operator costs against the provider's; on a GPU with --check the goals of docs/kernels.md decide.
+add_executable(bench_kernels bench_kernels.c)
+target_link_libraries(bench_kernels PRIVATE rlk_compile rlk_kernels ${CMAKE_DL_LIBS})
+set_target_properties(bench_kernels PROPERTIES BUILD_RPATH "$ORIGIN")
+add_test(NAME bench.kernels COMMAND bench_kernels cpu)
+set_tests_properties(bench.kernels PROPERTIES LABELS "long" SKIP_RETURN_CODE 77)
