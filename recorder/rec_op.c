@@ -218,7 +218,7 @@ void rlki_op_end(struct rlk_tap_op *op)
     for (uint32_t i = 0; i < op->nout; i++) {
         const struct rlki_write *w = &op->writes[i];
         if (rc == RLK_OK && w->geometry)
-            rlki_track_wrote(track, w->generation, w->version, seq, i, w->geometry);
+            rlki_track_wrote(track, w->generation, w->version, seq, op->event.who.step, i, w->geometry);
         else
             rlki_track_forget(track, w->generation); /* nobody can refer to what is not recorded */
     }

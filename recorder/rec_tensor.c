@@ -26,6 +26,9 @@ static bool refer(struct rlk_tap_op *op, const struct rlk_tap_tensor *from, cons
     if (from->always_digest || rlki_options.digest_inputs || !geometry ||
         !rlki_track_find(op->ctx->state->track, from->generation, from->version, geometry, &producer))
         return false;
+    /* Old steps are let go: what is kept must not refer to what is not. */
+    if (rlki_options.keep_last && producer.step != op->event.who.step)
+        return false;
     out->state = RLK_T_REFERENCE;
     out->ref_event = producer.seq;
     out->ref_output = producer.output;

@@ -16,6 +16,7 @@ struct written {
 struct entry {
     uint64_t generation; /* 0 = empty slot */
     uint64_t version, seq;
+    int64_t step;
     struct written *first, *last;
     uint32_t nwritten;
 };
@@ -136,8 +137,8 @@ void rlki_track_free(struct rlki_track *track)
     free(track);
 }
 
-void rlki_track_wrote(struct rlki_track *track, uint64_t generation, uint64_t version, uint64_t seq, uint32_t output,
-                      const struct rlki_geometry *geometry)
+void rlki_track_wrote(struct rlki_track *track, uint64_t generation, uint64_t version, uint64_t seq, int64_t step,
+                      uint32_t output, const struct rlki_geometry *geometry)
 {
     if (!generation)
         return;
@@ -166,6 +167,7 @@ void rlki_track_wrote(struct rlki_track *track, uint64_t generation, uint64_t ve
         if (e->seq != seq)
             written_free(e);
         e->seq = seq;
+        e->step = step;
         e->version = version;
         if (e->nwritten < MAX_WRITTEN) {
             *(e->last ? &e->last->next : &e->first) = w;
@@ -209,7 +211,7 @@ bool rlki_track_find(struct rlki_track *track, uint64_t generation, uint64_t ver
                 continue;
             bool itself = view.lo == 0 && view.hi == 0;
             if (!found || itself)
-                *out = (struct rlki_producer){e->seq, w->output, view};
+                *out = (struct rlki_producer){e->seq, e->step, w->output, view};
             found = true;
             if (itself)
                 break;

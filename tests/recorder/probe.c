@@ -240,6 +240,19 @@ static void references(void)
     read_op("use", vector("w", data, &n8, 0, h, 2));
 }
 
+/* Written once, read in every step; and written in every step. */
+static void kept(void)
+{
+    uint64_t g = tap->generation(), h = tap->generation();
+    write_op("frozen", vector("w", data, &n8, 0, g, 1));
+    for (int64_t step = 0; step < 4; step++) {
+        tap->step(ctx, step);
+        write_op("fill", vector("x", data, &n8, 0, h, (uint64_t)step + 1));
+        read_op("frozen", vector("w", data, &n8, 0, g, 1));
+        read_op("fresh", vector("x", data, &n8, 0, h, (uint64_t)step + 1));
+    }
+}
+
 /* ---- the remaining kinds, and details */
 static void kinds(void)
 {
@@ -477,6 +490,7 @@ int main(int argc, char **argv)
         {"threads", threads},
         {"cancel", cancel_and_nesting},
         {"references", references},
+        {"kept", kept},
         {"kinds", kinds},
         {"samples", samples},
         {"filtered", filtered},

@@ -151,6 +151,31 @@ static void inputs_digest(void **state)
     free(lines);
 }
 
+/* With --keep-last a reference never leaves its step: the event it names might be let go. */
+static void keep_last(void **state)
+{
+    (void)state;
+    struct run run;
+    bool complete = false;
+    static const char *const env[] = {"RLKREC_KEEP_LAST=2", NULL};
+    run_program(&run, probe("kept"), env);
+    assert_string_equal(run.err, "");
+    char *dump = run_dump(&run, 0, &complete);
+    assert_string_equal(dump, "7 op r0 s2 - w0.0 - -#0 fill@0 out x=D\n"
+                              "8 op r0 s2 - w0.0 - -#0 frozen@0 in w=D\n"
+                              "9 op r0 s2 - w0.0 - -#0 fresh@0 in x=R7.0\n"
+                              "10 op r0 s3 - w0.0 - -#0 fill@0 out x=D\n"
+                              "11 op r0 s3 - w0.0 - -#0 frozen@0 in w=D\n"
+                              "12 op r0 s3 - w0.0 - -#0 fresh@0 in x=R10.0\n");
+    free(dump);
+    run_release(&run);
+    run_program(&run, probe("kept"), NULL);
+    dump = run_dump(&run, 0, &complete);
+    assert_non_null(strstr(dump, "\n11 op r0 s3 - w0.0 - -#0 frozen@0 in w=R0.0\n"));
+    free(dump);
+    run_release(&run);
+}
+
 static void kinds(void **state)
 {
     (void)state;
@@ -479,6 +504,7 @@ int main(void)
         cmocka_unit_test(cancel_nesting_autotune),
         cmocka_unit_test(references),
         cmocka_unit_test(inputs_digest),
+        cmocka_unit_test(keep_last),
         cmocka_unit_test(kinds),
         cmocka_unit_test(samples),
         cmocka_unit_test(levels_and_steps),

@@ -25,7 +25,7 @@ static void last_write_decides(void **state)
     struct rlki_producer p;
     const struct rlki_geometry *whole = vector(0, 0, 8), *half = vector(1, 0, 4), *tail = vector(2, 4, 4);
     assert_false(rlki_track_find(t, 7, 1, whole, &p));
-    rlki_track_wrote(t, 7, 1, 10, 2, whole);
+    rlki_track_wrote(t, 7, 1, 10, 0, 2, whole);
     assert_true(rlki_track_find(t, 7, 1, whole, &p));
     assert_true(p.seq == 10 && p.output == 2 && p.view.lo == 0 && p.view.hi == 0);
     assert_true(rlki_track_find(t, 7, 1, half, &p) && (p.view.lo || p.view.hi));
@@ -34,21 +34,21 @@ static void last_write_decides(void **state)
     assert_false(rlki_track_find(t, 0, 1, whole, &p)); /* unknown */
     assert_false(rlki_track_find(t, 7, 0, whole, &p));
 
-    rlki_track_wrote(t, 7, 2, 11, 0, half); /* a slice was written: the rest has no single producer any more */
+    rlki_track_wrote(t, 7, 2, 11, 0, 0, half); /* a slice was written: the rest has no single producer any more */
     assert_false(rlki_track_find(t, 7, 2, whole, &p));
     assert_false(rlki_track_find(t, 7, 2, tail, &p));
     assert_true(rlki_track_find(t, 7, 2, half, &p) && p.seq == 11);
 
-    rlki_track_wrote(t, 7, 3, 12, 0, half); /* one event, two outputs in one storage */
-    rlki_track_wrote(t, 7, 3, 12, 1, tail);
+    rlki_track_wrote(t, 7, 3, 12, 0, 0, half); /* one event, two outputs in one storage */
+    rlki_track_wrote(t, 7, 3, 12, 0, 1, tail);
     assert_true(rlki_track_find(t, 7, 3, half, &p) && p.seq == 12 && p.output == 0);
     assert_true(rlki_track_find(t, 7, 3, tail, &p) && p.seq == 12 && p.output == 1);
     assert_false(rlki_track_find(t, 7, 3, whole, &p));
 
     rlki_track_forget(t, 7);
     assert_false(rlki_track_find(t, 7, 3, half, &p));
-    rlki_track_wrote(t, 7, 4, 13, 0, whole);
-    rlki_track_wrote(t, 7, 0, 14, 0, whole); /* left at an unknown version */
+    rlki_track_wrote(t, 7, 4, 13, 0, 0, whole);
+    rlki_track_wrote(t, 7, 0, 14, 0, 0, whole); /* left at an unknown version */
     assert_false(rlki_track_find(t, 7, 4, whole, &p));
     rlki_track_free(t);
 }
@@ -60,7 +60,7 @@ static void bounded_and_never_wrong(void **state)
     struct rlki_producer p;
     const struct rlki_geometry *whole = vector(0, 0, 8);
     for (uint64_t g = 1; g <= 20000; g++)
-        rlki_track_wrote(t, g, g + 1, g + 2, 0, whole);
+        rlki_track_wrote(t, g, g + 1, g + 2, 0, 0, whole);
     unsigned known = 0;
     for (uint64_t g = 1; g <= 20000; g++)
         if (rlki_track_find(t, g, g + 1, whole, &p)) {
@@ -87,7 +87,7 @@ static void *churn(void *context)
     uint64_t bad = 0;
     for (uint64_t i = 1; i < 20000; i++) {
         uint64_t g = i % 200 + 1;
-        rlki_track_wrote(t, g, g, g * 3, 0, (void *)geometry);
+        rlki_track_wrote(t, g, g, g * 3, 0, 0, (void *)geometry);
         if (rlki_track_find(t, g, g, (void *)geometry, &p) && p.seq != g * 3)
             bad++;
         if (i % 7 == 0)

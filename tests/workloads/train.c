@@ -101,6 +101,24 @@ static void mm_rows(int me, size_t first, size_t last)
         }
 }
 
+/* Below level op nobody sees the operators; the boundaries are shown instead (docs/tap.md, "Levels"). */
+static bool below_op(void)
+{
+    return ctx && rlk_tap()->level < RLK_TAP_OP;
+}
+
+static void show(const char *boundary, const struct tensor *in, const struct tensor *const *out, int nout)
+{
+    struct rlk_tap_op *op = below_op() ? rlk_tap()->op_begin(ctx, boundary, NULL) : NULL;
+    if (op && in)
+        tensor_in(op, in);
+    for (int i = 0; op && i < nout; i++) {
+        struct rlk_tap_tensor shown = tensor_shown(out[i]);
+        rlk_tap()->op_out(op, &shown);
+    }
+    tensor_op_end(op);
+}
+
 static void linear(struct layer *layer, const struct tensor *in, struct tensor *out)
 {
     RLK_TAP(module_begin, ctx, layer->path);
@@ -113,6 +131,7 @@ static void linear(struct layer *layer, const struct tensor *in, struct tensor *
     parallel(mm_rows, layer);
     tensor_out(op, out);
     tensor_op_end(op);
+    show(RLK_TAP_OP_MODULE, in, (const struct tensor *const[]){out}, 1);
     RLK_TAP(module_end, ctx);
 }
 
@@ -342,6 +361,7 @@ static void train_step(int step)
     RLK_TAP(pass, ctx, "");
     RLK_TAP(metric, ctx, "loss", (double)loss);
     RLK_TAP(metric, ctx, "grad_norm", norm);
+    show(RLK_TAP_OP_STEP ".grads", NULL, (const struct tensor *const[]){&fc1.g, &fc2.g}, 2);
     RLK_TAP(pass, ctx, "opt");
     sgd(&fc1);
     sgd(&fc2);
