@@ -22,10 +22,14 @@ test: build
 test-long: build
 	@ctest --test-dir build/$(PRESET) --output-on-failure -j $(JOBS)
 
+# The figures of docs/performance.md on this machine.
+bench: build
+	@sh tests/bench/bench.sh build/$(PRESET) $(EVENTS)
+
 install: build
 	@cmake --install build/$(PRESET)
 
 clean:
 	rm -rf build
 
-.PHONY: all deps build demo test test-long install clean
+.PHONY: all deps build demo test test-long bench install clean

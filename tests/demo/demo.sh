@@ -12,6 +12,7 @@ scratch=$(mktemp -d "${TMPDIR:-/tmp}/rlk-demo.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 unset RLKREC_RECORDING RLKREC_LIBRARY 2>/dev/null || true
+export RLKREC_CACHE="${RLKREC_CACHE:-$build/../cache-torch}" # the observer, built once
 
 say() { printf '\n%s\n' "$*"; }
 
