@@ -8,6 +8,7 @@
 #define RLKI_FORMAT_MAJOR 1
 #define RLKI_FORMAT_MINOR 0
 #define RLKI_META_FORMAT "rlk.format"
+#define RLKI_META_FAULT "rlk.fault" /* never stored: a reader makes it from the state record */
 #define RLKI_DATA_FILE "data.mdb"
 
 /* X(enumerator, name, has MDB_INTEGERKEY) */

@@ -94,11 +94,30 @@ int rlki_env_value(struct rlk_env *env, enum rlki_database db, const void *key, 
     return rc;
 }
 
+static int add_meta(struct rlk_env *env, const void *key, size_t nkey, const void *value, size_t n)
+{
+    if (env->nmeta == env->cap_meta) {
+        size_t cap = env->cap_meta ? env->cap_meta * 2 : 32;
+        struct rlki_meta *meta = realloc(env->meta, cap * sizeof *meta);
+        if (!meta)
+            return RLK_ENOMEM;
+        env->meta = meta;
+        env->cap_meta = cap;
+    }
+    char *k = rlk_arena_alloc(&env->arena, nkey + 1, 1), *v = rlk_arena_alloc(&env->arena, n + 1, 1);
+    if (!k || !v)
+        return RLK_ENOMEM;
+    memcpy(k, key, nkey);
+    if (n)
+        memcpy(v, value, n);
+    env->meta[env->nmeta++] = (struct rlki_meta){k, v};
+    return RLK_OK;
+}
+
 static int read_meta(struct rlk_env *env, struct rlk_detail *detail)
 {
     struct rlki_mdb_cursor c;
     int rc = rlki_mdb_cursor_init(&c, &env->mdb, &env->trees[RLKI_DB_META]);
-    size_t cap = 0;
     if (rc)
         return rlk_fail(detail, rc, "out of memory");
     for (rc = rlki_mdb_first(&c, detail); rc == RLK_OK; rc = rlki_mdb_next(&c, detail)) {
@@ -112,23 +131,9 @@ static int read_meta(struct rlk_env *env, struct rlk_detail *detail)
             rc = rlk_fail(detail, RLK_ECORRUPT, "meta: entry %zu is no text within the bounds", env->nmeta);
             break;
         }
-        if (env->nmeta == cap) {
-            cap = cap ? cap * 2 : 32;
-            struct rlki_meta *meta = realloc(env->meta, cap * sizeof *meta);
-            if (!meta) {
-                rc = RLK_ENOMEM;
-                break;
-            }
-            env->meta = meta;
-        }
-        char *key = rlk_arena_alloc(&env->arena, c.nkey + 1, 1), *value = rlk_arena_alloc(&env->arena, n + 1, 1);
-        if (!key || !value) {
-            rc = RLK_ENOMEM;
+        rc = add_meta(env, c.key, c.nkey, body.p, n);
+        if (rc)
             break;
-        }
-        memcpy(key, c.key, c.nkey);
-        memcpy(value, body.p, n);
-        env->meta[env->nmeta++] = (struct rlki_meta){key, value};
     }
     rlki_mdb_cursor_release(&c);
     return rc == RLK_ENOENT ? RLK_OK : rc;
@@ -262,6 +267,9 @@ static int open_root(struct rlk_env *env, struct rlk_detail *detail)
         rc = check_version(env, detail);
     if (rc == RLK_OK)
         rc = read_state(env, detail);
+    if (rc == RLK_OK && env->state.fault) /* what the writer had to give up, told like a fact of the process */
+        rc = add_meta(env, RLKI_META_FAULT, strlen(RLKI_META_FAULT), env->state.fault_text,
+                      strlen(env->state.fault_text));
     env->mdb.txnid = txnid; /* of the root that we began with */
     return rc;
 }
@@ -273,6 +281,7 @@ static void forget_root(struct rlk_env *env)
     env->nmeta = 0;
     free(env->meta);
     env->meta = NULL;
+    env->cap_meta = 0;
     env->has_end = env->complete = false;
 }
 

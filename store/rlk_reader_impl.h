@@ -16,7 +16,7 @@
 #include "store/rlk_reader.h"
 #include "store/rlk_rollup.h"
 
-#define RLKI_CACHED_CHUNKS 4u
+#define RLKI_CACHED_CHUNKS 8u /* about 150 KB each */
 
 struct rlki_chunk {
     uint64_t first, used; /* when it was used last */
@@ -38,7 +38,7 @@ struct rlk_env {
     struct rlki_tree trees[RLKI_DBS];
     struct rlk_arena arena; /* meta, descriptors */
     struct rlki_meta *meta;
-    size_t nmeta;
+    size_t nmeta, cap_meta;
     struct rlki_state state;
     uint32_t *ranks;
     bool has_end, complete;

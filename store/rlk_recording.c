@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -245,10 +246,24 @@ static int list_envs(struct rlk_recording *r, struct rlk_detail *detail)
     return r->envs ? RLK_OK : rlk_fail(detail, RLK_ENOMEM, "out of memory");
 }
 
+/* A file stays open for each environment; a thousand ranks are more than the usual soft limit allows. */
+static void allow_files(size_t n)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= limit.rlim_max || limit.rlim_cur / 4 > n)
+        return;
+    rlim_t want = 4 * (rlim_t)n + 256; /* several recordings are open at a time */
+    if (want <= limit.rlim_cur)
+        return;
+    limit.rlim_cur = want < limit.rlim_max ? want : limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static int open_envs(struct rlk_recording *r, struct rlk_detail *detail)
 {
     size_t kept = 0;
     int rc = RLK_OK;
+    allow_files(r->n);
     for (size_t i = 0; i < r->n && rc == RLK_OK; i++) {
         struct rlk_env *env = NULL;
         rc = rlk_env_open(&env, r->dirs[i], detail);

@@ -92,7 +92,7 @@ int rlk_writer_meta(struct rlk_writer *w, const char *key, const char *value)
     if (nkey == 0 || nkey > RLKI_MAX_META_KEY || n > RLKI_MAX_META_VALUE)
         return nkey == 0 ? RLK_EINVAL : RLK_ELIMIT;
     if (!rlki_utf8((const uint8_t *)key, nkey) || (n && !rlki_utf8((const uint8_t *)value, n)) ||
-        strcmp(key, RLKI_META_FORMAT) == 0)
+        strcmp(key, RLKI_META_FORMAT) == 0 || strcmp(key, RLKI_META_FAULT) == 0)
         return RLK_EINVAL;
     pthread_mutex_lock(&w->lock);
     size_t before = w->meta.n;

@@ -62,13 +62,13 @@ struct rlki_batch { /* the writer thread's own */
     uint32_t *rank_list; /* for the state record: ranks, then the named ones */
     uint32_t *named;     /* ascending: ranks that process groups name */
     size_t nnamed, cap_named;
-    uint64_t named_recent; /* hash of the last list looked at */
+    uint64_t named_recent;        /* hash of the last list looked at */
     struct rlki_chunk_info *kept; /* chunks in the database, for retention */
     size_t nkept, cap_kept, kept_from;
     uint64_t keep_last_steps;
-    bool dirty;       /* something to commit */
+    bool dirty;  /* something to commit */
     bool broken; /* out of memory in what END would vouch for: no END */
-    void *zstd;       /* ZSTD_CCtx */
+    void *zstd;  /* ZSTD_CCtx */
 };
 
 struct rlk_writer {

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <stdio.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -205,11 +206,18 @@ static void take_shared(struct rlk_writer *w)
 
 static void counters(struct rlk_writer *w)
 {
-    struct rlk_coverage *c = &w->batch.state.cov;
+    struct rlk_coverage *c = &w->batch.state.cov, *old = &w->batch.committed.cov;
     c->dropped = atomic_load_explicit(&w->dropped, memory_order_relaxed);
     c->stall_ns = atomic_load_explicit(&w->stall_ns, memory_order_relaxed);
     c->launches_seen = atomic_load_explicit(&w->launches_seen, memory_order_relaxed);
     c->planes = atomic_load_explicit(&w->planes, memory_order_relaxed);
+    if (c->dropped != old->dropped || c->stall_ns != old->stall_ns || c->launches_seen != old->launches_seen ||
+        c->planes != old->planes)
+        w->batch.dirty = true;               /* a checkpoint tells it even when there is no event */
+    if (w->fault && !w->batch.state.fault) { /* written by this thread only */
+        w->batch.state.fault = w->fault;
+        snprintf(w->batch.state.fault_text, sizeof w->batch.state.fault_text, "%.250s", w->fault_detail.text);
+    }
 }
 
 /* Bounded recordings: a note marks the place, later events are dropped. */
@@ -294,12 +302,11 @@ static void finish(struct rlk_writer *w, struct loop *l)
     pthread_mutex_unlock(&w->lock);
     if (rc) {
         counters(w);
-        w->batch.state.fault = rc;
         w->batch.committed.cov.dropped = w->batch.state.cov.dropped;
         w->batch.committed.cov.stall_ns = w->batch.state.cov.stall_ns;
         w->batch.committed.cov.launches_seen = w->batch.state.cov.launches_seen;
         w->batch.committed.fault = rc;
-        memcpy(w->batch.committed.fault_text, detail.text, sizeof w->batch.committed.fault_text - 1);
+        memcpy(w->batch.committed.fault_text, w->batch.state.fault_text, sizeof w->batch.committed.fault_text);
         rlki_batch_last_words(&w->batch);
     } else {
         rc = rlki_db_sync(&w->batch.db, &detail);

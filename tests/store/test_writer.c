@@ -347,6 +347,8 @@ static void disk_full(void **state)
     assert_false(rlk_env_complete(env));
     OK(rlk_env_coverage(env, &cov, NULL));
     assert_int_equal(cov.events, rlk_env_count(env));
+    assert_true(cov.dropped >= 10 ||
+                *rlk_env_meta(env, "rlk.fault") == 0); /* last words, where there was room for them */
     rlk_env_close(env);
     drop_dir(dir);
 }
@@ -523,6 +525,7 @@ static void max_bytes(void **state)
     OK(rlk_env_event(env, rlk_env_count(env) - 1, &arena, &e, NULL));
     assert_int_equal(e.kind, RLK_EV_NOTE);
     assert_string_equal(e.u.note.code, "max-size");
+    assert_non_null(strstr(rlk_env_meta(env, "rlk.fault"), "max-size"));
     OK(rlk_env_coverage(env, &cov, NULL));
     assert_int_equal(cov.events + cov.dropped, put + refused + 1); /* the note is one */
     struct stat st;
