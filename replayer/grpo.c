@@ -1,0 +1,296 @@
+/* grpo.c - rewards, group advantages, and the losses of a micro-batch.
+ *
+ * r = now - old, ratio = exp(r); pg = max(-A*ratio, -A*clip(ratio, 1-c, 1+c)); d = ref - now; kl = (exp(d) - d) - 1;
+ * loss = pg + kl_coef*kl; weight = 1/(samples * response length), so that sums of weight*loss over a step are means
+ * over samples of means over tokens. dlogp = weight * ((clipped ? 0 : -A*ratio) + kl_coef*(1 - exp(d))). Elementwise,
+ * fp32, every operation rounded once, exp of kernels/rlk_num.h; sums are rlk.loss_sum.
+ */
+#include "replayer/run.h"
+
+#include "kernels/rlk_num.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int rlki_micro_new(struct rlk_train *run, int first, int count, struct rlki_micro *m)
+{
+    int32_t *length = calloc((size_t)count + 1, sizeof *length);
+    int rc = 0;
+    *m = (struct rlki_micro){.first = first, .count = count};
+    if (!length)
+        return rlki_fail_memory(run, "a micro-batch");
+    for (int i = 0; i < count; i++) {
+        length[i] = run->sample[first + i].length;
+        m->tokens += length[i];
+    }
+    const size_t n = (size_t)m->tokens + 1;
+    m->ids = malloc(n * sizeof *m->ids);
+    m->targets = malloc(n * sizeof *m->targets);
+    m->owner = malloc(n * sizeof *m->owner);
+    m->at = malloc(n * sizeof *m->at);
+    if (!m->ids || !m->targets || !m->owner || !m->at) {
+        rc = rlki_fail_memory(run, "a micro-batch");
+    } else {
+        int64_t t = 0;
+        for (int i = 0; i < count; i++) {
+            const struct rlki_sample *p = &run->sample[first + i];
+            for (int32_t k = 0; k < p->length; k++, t++) {
+                const bool predicts = k + 1 >= p->prompt && k + 1 < p->length;
+                m->ids[t] = p->token[k];
+                m->targets[t] = predicts ? p->token[k + 1] : -1;
+                m->owner[t] = first + i;
+                m->at[t] = predicts ? k + 1 - p->prompt : -1;
+            }
+        }
+        rc = rlk_batch_new(&run->x, &run->train.lat, count, length, NULL, &m->batch);
+    }
+    free(length);
+    if (rc)
+        rlki_micro_free(run, m);
+    return rc;
+}
+
+void rlki_micro_free(struct rlk_train *run, struct rlki_micro *m)
+{
+    if (m->batch)
+        rlk_batch_free(&run->x, m->batch);
+    free(m->ids);
+    free(m->targets);
+    free(m->owner);
+    free(m->at);
+    *m = (struct rlki_micro){0};
+}
+
+int rlki_micro_store(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_ptrs *logp, int which)
+{
+    const struct rlk_world *w = &run->train;
+    float *host = malloc(((size_t)m->tokens + 1) * sizeof *host);
+    int rc = host ? 0 : rlki_fail_memory(run, "log-probabilities");
+    for (int i = 0; !rc && i < w->held; i++) {
+        const int cp = rlk_world_cp(w, i);
+        const int64_t n = rlk_batch_local(m->batch, cp);
+        const int32_t *map = rlk_batch_map(m->batch, cp);
+        rc = n ? rlk_exec_download(&run->x, host, logp->p[i], (size_t)n * sizeof *host) : 0;
+        for (int64_t k = 0; !rc && k < n; k++) {
+            const int32_t t = map[k], at = m->at[t];
+            struct rlki_sample *p = &run->sample[m->owner[t]];
+            if (at < 0)
+                continue;
+            float *to = which == 0 ? p->ref : which == 1 ? p->old : p->now;
+            if (rlk_world_tp(w, i) == 0)
+                to[at] = host[k];
+            else if (rlkn_bits(to[at]) != rlkn_bits(host[k]) && !run->opt.plant)
+                rc = rlk_kfail(&run->x.detail, RLK_K_EINTERNAL, "rank %d has another log-probability than its peers",
+                               w->rank[i]);
+        }
+    }
+    free(host);
+    return rc;
+}
+
+/* The share of response tokens with an even id: any rule serves that tells the samples of a group apart. FP64, in
+ * order. */
+void rlki_rewards(struct rlk_train *run)
+{
+    const int G = run->opt.group;
+    for (int s = 0; s < run->opt.samples; s++) {
+        struct rlki_sample *p = &run->sample[s];
+        int32_t even = 0;
+        for (int32_t i = p->prompt; i < p->length; i++)
+            even += p->token[i] % 2 == 0;
+        p->reward = (double)even / (double)(p->length - p->prompt);
+    }
+    for (int g = 0; g < run->opt.samples / G; g++) {
+        struct rlki_sample *p = &run->sample[g * G];
+        double mean = 0.0, square = 0.0;
+        for (int i = 0; i < G; i++)
+            mean += p[i].reward;
+        mean /= G;
+        for (int i = 0; i < G; i++)
+            square += (p[i].reward - mean) * (p[i].reward - mean);
+        for (int i = 0; i < G; i++)
+            p[i].advantage = (p[i].reward - mean) / (sqrt(square / G) + 1e-6);
+    }
+}
+
+struct terms {
+    float x[RLKI_SUMS], g;
+};
+
+static struct terms terms_of(const struct rlk_train *run, const struct rlki_sample *p, int32_t at, float now)
+{
+    const struct rlk_train_options *o = &run->opt;
+    const float A = (float)p->advantage;
+    const float weight = (float)(1.0 / ((double)o->samples * (double)(p->length - p->prompt)));
+    const float r = now - p->old[at], ratio = rlkn_exp(r);
+    const float low = 1.0f - o->clip_ratio, high = 1.0f + o->clip_ratio;
+    const float cut = ratio < low ? low : ratio > high ? high : ratio;
+    const float plain = -A * ratio, clipped = -A * cut;
+    const bool is_clipped = clipped > plain;
+    const float d = p->ref[at] - now, e = rlkn_exp(d);
+    const float kl = (e - d) - 1.0f, pg = is_clipped ? clipped : plain;
+    struct terms t;
+    t.x[RLKI_SUM_LOSS] = weight * (pg + o->kl_coef * kl);
+    t.x[RLKI_SUM_PG] = weight * pg;
+    t.x[RLKI_SUM_KL] = weight * kl;
+    t.x[RLKI_SUM_CLIP] = is_clipped ? weight : 0.0f;
+    t.x[RLKI_SUM_PPO_KL] = weight * -r;
+    t.x[RLKI_SUM_ABS] = weight * fabsf(now - p->rollout[at]);
+    t.x[RLKI_SUM_OIS] = weight * rlkn_exp(now - p->rollout[at]);
+    t.x[RLKI_SUM_WEIGHT] = weight;
+    t.g = weight * ((is_clipped ? 0.0f : plain) + o->kl_coef * (1.0f - e));
+    return t;
+}
+
+static const char *const sum_module[RLKI_SUMS] = {"loss.total",  "loss.pg",  "loss.kl",  "loss.pg_clipfrac",
+                                                  "loss.ppo_kl", "loss.abs", "loss.ois", "loss.weight"};
+
+/* Host values [n] of one rank to its device memory. */
+static int put(struct rlk_train *run, const struct rlki_ptrs *to, int i, const float *from, int64_t n)
+{
+    rlki_rec_written(run, to->p[i]);
+    const int rc = n ? rlk_exec_upload(&run->x, to->p[i], from, (size_t)n * sizeof *from) : 0;
+    return rc ? rc : rlk_exec_sync(&run->x);
+}
+
+struct loss_buffers {
+    struct rlki_ptrs *dlogp, sum[RLKI_SUMS], old, ref, adv;
+    float *host; /* [RLKI_SUMS + 5][tokens] */
+};
+
+static int rank_losses(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p, int i,
+                       struct loss_buffers *b, struct rlki_totals *totals)
+{
+    const int cp = rlk_world_cp(p->w, i);
+    const int64_t n = rlk_batch_local(m->batch, cp);
+    const int32_t *map = rlk_batch_map(m->batch, cp);
+    float *row[RLKI_SUMS + 5];
+    for (int k = 0; k < RLKI_SUMS + 5; k++)
+        row[k] = b->host + k * (m->tokens + 1);
+    float *const now = row[RLKI_SUMS], *const g = row[RLKI_SUMS + 1], *const old = row[RLKI_SUMS + 2],
+                 *const ref = row[RLKI_SUMS + 3], *const adv = row[RLKI_SUMS + 4];
+    int rc = n ? rlk_exec_download(&run->x, now, p->logp.p[i], (size_t)n * sizeof *now) : 0;
+    for (int64_t k = 0; !rc && k < n; k++) {
+        const int32_t t = map[k], at = m->at[t];
+        const struct rlki_sample *s = &run->sample[m->owner[t]];
+        const struct terms v = at < 0 ? (struct terms){{0}, 0} : terms_of(run, s, at, now[k]);
+        for (int j = 0; j < RLKI_SUMS; j++)
+            row[j][k] = v.x[j];
+        g[k] = v.g;
+        old[k] = at < 0 ? 0.0f : s->old[at];
+        ref[k] = at < 0 ? 0.0f : s->ref[at];
+        adv[k] = at < 0 ? 0.0f : (float)s->advantage;
+        if (at >= 0 && rlk_world_tp(p->w, i) == 0) { /* counts and a maximum have no order */
+            const double diff = fabs((double)now[k] - (double)s->rollout[at]);
+            totals->tokens += 1.0;
+            totals->mismatches += now[k] != s->rollout[at];
+            totals->max_abs = diff > totals->max_abs ? diff : totals->max_abs;
+        }
+    }
+    for (int j = 0; !rc && j < RLKI_SUMS; j++)
+        rc = put(run, &b->sum[j], i, row[j], n);
+    if (!rc)
+        rc = put(run, b->dlogp, i, g, n);
+    if (!rc)
+        rc = put(run, &b->old, i, old, n);
+    if (!rc)
+        rc = put(run, &b->ref, i, ref, n);
+    return rc ? rc : put(run, &b->adv, i, adv, n);
+}
+
+static void record_losses(struct rlk_train *run, const struct rlki_pass *p, const struct loss_buffers *b, bool after)
+{
+    struct rlki_named t = {"logp", RLK_K_FP32, 1, {{RLKI_AXIS_TOKENS, 0}}, NULL, "tp", p->b};
+    if (!after) {
+        const char *const name[4] = {"logp", "old_logp", "ref_logp", "advantage"};
+        const struct rlki_ptrs *const in[4] = {&p->logp, &b->old, &b->ref, &b->adv};
+        rlki_rec_begin(run, p->w, "loss", "rlk.grpo.loss", "rlk.grpo.loss/portable/1");
+        for (int k = 0; k < 4; k++) {
+            t.name = name[k];
+            rlki_rec_tensor(run, p->w, &t, RLKI_IN(in[k]), false);
+        }
+        return;
+    }
+    t.name = "dlogp";
+    rlki_rec_tensor(run, p->w, &t, RLKI_IN(b->dlogp), true);
+    for (int k = 0; k < RLKI_SUMS; k++) {
+        t.name = strchr(sum_module[k], '.') + 1;
+        rlki_rec_tensor(run, p->w, &t, RLKI_IN(&b->sum[k]), true);
+    }
+    rlki_rec_end(run, p->w);
+}
+
+int rlki_losses(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p, struct rlki_ptrs *dlogp,
+                struct rlki_totals *totals)
+{
+    struct loss_buffers b = {.dlogp = dlogp};
+    b.host = malloc((size_t)(RLKI_SUMS + 5) * ((size_t)m->tokens + 1) * sizeof *b.host);
+    int rc = b.host ? 0 : rlki_fail_memory(run, "losses");
+    struct rlki_ptrs *const all[] = {dlogp, &b.old, &b.ref, &b.adv};
+    for (int k = 0; !rc && k < 4; k++)
+        rc = rlki_frame_take(run, p->w, p->b, 1, RLK_K_FP32, all[k]);
+    for (int k = 0; !rc && k < RLKI_SUMS; k++)
+        rc = rlki_frame_take(run, p->w, p->b, 1, RLK_K_FP32, &b.sum[k]);
+    for (int i = 0; !rc && i < p->w->held; i++)
+        rc = rank_losses(run, m, p, i, &b, totals);
+    if (!rc) {
+        record_losses(run, p, &b, false);
+        record_losses(run, p, &b, true);
+    }
+    for (int k = 0; !rc && k < RLKI_SUMS; k++) {
+        double sum[2] = {0.0, 0.0};
+        rc = rlk_loss_sum(p->w, p->b, sum_module[k], RLKI_CF(&b.sum[k]), NULL, sum);
+        totals->sum[k] += sum[0];
+    }
+    free(b.host);
+    return rc;
+}
+
+/* Entropy of every predicted token, from whole rows of log-softmax: FP64, words ascending. */
+int rlki_entropy(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p,
+                 struct rlki_totals *totals)
+{
+    const int64_t V = run->opt.model.vocab;
+    const struct rlk_logp l = rlki_head_args(p);
+    struct rlki_ptrs z, h;
+    float *row = malloc((size_t)V * sizeof *row), *host = malloc(((size_t)m->tokens + 1) * sizeof *host);
+    int rc = row && host ? 0 : rlki_fail_memory(run, "entropies");
+    if (!rc)
+        rc = rlki_frame_take(run, p->w, p->b, V, RLK_K_FP32, &z);
+    if (!rc)
+        rc = rlki_frame_take(run, p->w, p->b, 1, RLK_K_FP32, &h);
+    if (!rc)
+        rc = rlk_logits(p->w, p->b, &l, RLKI_IN(&p->h), RLKI_F(&z));
+    if (!rc)
+        rc = rlk_log_softmax(p->w, p->b, "lm_head", V, l.temperature, RLKI_CF(&z), RLKI_F(&z));
+    for (int i = 0; !rc && !run->x.measuring && i < p->w->held; i++) {
+        const int cp = rlk_world_cp(p->w, i);
+        const int64_t n = rlk_batch_local(m->batch, cp);
+        const int32_t *map = rlk_batch_map(m->batch, cp);
+        if (rlk_world_tp(p->w, i) != 0) { /* the same rows: TP peers take the first one's values */
+            rc = n ? rlk_exec_download(&run->x, host, h.p[i - rlk_world_tp(p->w, i)], (size_t)n * sizeof *host) : 0;
+        } else {
+            for (int64_t k = 0; !rc && k < n; k++) {
+                const struct rlki_sample *s = &run->sample[m->owner[map[k]]];
+                double sum = 0.0;
+                host[k] = 0.0f;
+                if (m->at[map[k]] < 0)
+                    continue;
+                rc = rlk_exec_download(&run->x, row, (const float *)z.p[i] + k * V, (size_t)V * sizeof *row);
+                for (int64_t v = 0; v < V; v++)
+                    sum -= (double)rlkn_exp(row[v]) * (double)row[v];
+                host[k] = (float)(sum / ((double)run->opt.samples * (double)(s->length - s->prompt)));
+            }
+        }
+        if (!rc)
+            rc = put(run, &h, i, host, n);
+    }
+    double sum[2] = {0.0, 0.0};
+    if (!rc)
+        rc = rlk_loss_sum(p->w, p->b, "loss.entropy", RLKI_CF(&h), NULL, sum);
+    totals->entropy += sum[0];
+    free(host);
+    free(row);
+    return rc;
+}

@@ -1,0 +1,444 @@
+/* record.c - what a run tells the recorder: the operators through their listener, the rest by events of our own.
+ *
+ * Every held rank has a context. A buffer is known to the recorder by a generation that we give it when it is taken,
+ * and a version that every write raises, so that inputs become references. Nothing here can fail the run: without
+ * memory for the table of buffers, buffers are unknown, and inputs are digested.
+ */
+#include "replayer/run.h"
+
+#include "store/rlk_digest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- buffers ---- */
+
+static size_t slot_of(const struct rlki_rec *r, const void *data)
+{
+    size_t i = (size_t)(((uintptr_t)data >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 20) & (r->room - 1);
+    while (r->known[i].data && r->known[i].data != data)
+        i = (i + 1) & (r->room - 1);
+    return i;
+}
+
+static bool grow(struct rlki_rec *r)
+{
+    const size_t old = r->room;
+    struct rlki_known *from = r->known;
+    r->known = calloc(old ? old * 2 : 4096, sizeof *r->known);
+    if (!r->known) {
+        r->known = from;
+        return false;
+    }
+    r->room = old ? old * 2 : 4096;
+    for (size_t i = 0; i < old; i++)
+        if (from[i].data)
+            r->known[slot_of(r, from[i].data)] = from[i];
+    free(from);
+    return true;
+}
+
+static struct rlki_known *known(struct rlki_rec *r, const void *data)
+{
+    if (!r->room)
+        return NULL;
+    struct rlki_known *k = &r->known[slot_of(r, data)];
+    return k->data ? k : NULL;
+}
+
+void rlki_rec_fresh(struct rlk_train *run, const void *data)
+{
+    struct rlki_rec *r = &run->rec;
+    if (!r->tap || !data || run->x.measuring)
+        return;
+    struct rlki_known *k = known(r, data);
+    if (!k) {
+        if (r->nknown * 2 >= r->room && !grow(r))
+            return;
+        k = &r->known[slot_of(r, data)];
+        k->data = data;
+        r->nknown++;
+    } else {
+        r->tap->storage_free(k->generation);
+    }
+    k->generation = r->tap->generation();
+    k->version = 0;
+}
+
+void rlki_rec_written(struct rlk_train *run, const void *data)
+{
+    struct rlki_rec *r = &run->rec;
+    struct rlki_known *k = r->tap && data ? known(r, data) : NULL;
+    if (k && !run->x.measuring)
+        k->version++;
+}
+
+/* ---- one tensor ---- */
+
+static void tell(struct rlk_train *run, struct rlk_tap_op *op, const char *name, enum rlk_ktype type, const void *data,
+                 const struct rlk_placement *at, bool output, bool bump)
+{
+    struct rlki_rec *r = &run->rec;
+    struct rlk_place place = {at->ndim,    at->shape,   at->nspans, (const void *)at->spans,
+                              at->partial, at->replica, at->zero};
+    uint64_t shape[4], n = 1;
+    const struct rlk_span *span = at->spans;
+    for (uint32_t d = 0; d < at->ndim; d++) {
+        shape[d] = at->nspans[d] == RLK_K_WHOLE ? at->shape[d] : 0;
+        for (uint32_t k = 0; at->nspans[d] != RLK_K_WHOLE && k < at->nspans[d]; k++)
+            shape[d] += (span++)->extent;
+        n *= shape[d];
+    }
+    struct rlki_known *k = data ? known(r, data) : NULL;
+    if (k && output && bump)
+        k->version++;
+    /* The values of enum rlk_ktype are those of enum rlk_dtype (kernels/rlk_kbase.h). */
+    const struct rlk_tap_tensor t = {.name = name,
+                                     .view = {.dtype = (enum rlk_dtype)type,
+                                              .ndim = at->ndim,
+                                              .shape = shape,
+                                              .storage = data,
+                                              .storage_bytes = n * rlk_ktype_bytes(type)},
+                                     .place = &place,
+                                     .generation = k ? k->generation : 0,
+                                     .version = k ? k->version : 0};
+    if (output)
+        r->tap->op_out(op, &t);
+    else
+        r->tap->op_in(op, &t);
+}
+
+/* ---- the operators' listener ---- */
+
+/* These announce no tensors; the run records them itself. */
+static bool ours(const char *op)
+{
+    return strcmp(op, "rlk.adamw") == 0 || strcmp(op, "rlk.gradnorm") == 0;
+}
+
+static void heard_begin(void *self, const struct rlk_op_event *event)
+{
+    struct rlk_train *run = self;
+    struct rlki_rec *r = &run->rec;
+    rlki_plant_begin(run, event);
+    if (!r->tap || ours(event->op))
+        return;
+    struct rlk_tap_ctx *ctx = r->ctx[event->rank];
+    r->tap->module_begin(ctx, event->module);
+    r->op[event->rank] = r->tap->op_begin(ctx, event->op, event->contract);
+}
+
+/* The cache that a cached attention reads is no argument that it announces. */
+static void tell_cache(struct rlk_train *run, const struct rlk_op_event *event)
+{
+    const struct rlk_model_shape *s = &run->opt.model;
+    const struct rlki_ptrs *const set[2] = {run->rec.k_cache, run->rec.v_cache};
+    for (int k = 0; k < 2; k++) {
+        const struct rlk_span heads = rlk_slab_span(&run->roll.lat, event->tp, s->kv_heads);
+        const uint64_t shape[3] = {(uint64_t)run->rec.cache_rows, (uint64_t)s->kv_heads, (uint64_t)s->head_dim};
+        const uint32_t nspans[3] = {RLK_K_WHOLE, 1, RLK_K_WHOLE};
+        const struct rlk_placement at = {3, shape, nspans, &heads, NULL, NULL, NULL};
+        tell(run, run->rec.op[event->rank], k ? "v_cache" : "k_cache", RLK_K_BF16, set[k]->p[event->rank], &at, false,
+             false);
+    }
+}
+
+static void heard_tensor(void *self, const struct rlk_op_event *event, const struct rlk_observed *t)
+{
+    struct rlk_train *run = self;
+    rlki_plant_tensor(run, event, t);
+    if (!run->rec.tap || ours(event->op))
+        return;
+    if (!t->output && run->rec.k_cache && strcmp(t->name, "q") == 0 && run->rec.op[event->rank]) {
+        tell(run, run->rec.op[event->rank], t->name, t->type, t->data, &t->at, false, true);
+        tell_cache(run, event);
+        return;
+    }
+    struct rlki_known *k = t->data && t->output ? known(&run->rec, t->data) : NULL;
+    if (run->rec.op[event->rank])
+        tell(run, run->rec.op[event->rank], t->name, t->type, t->data, &t->at, t->output, true);
+    else if (k)
+        k->version++; /* left out by the level, written all the same */
+}
+
+static void heard_end(void *self, const struct rlk_op_event *event)
+{
+    struct rlk_train *run = self;
+    struct rlki_rec *r = &run->rec;
+    if (!r->tap || ours(event->op))
+        return;
+    r->tap->op_end(r->op[event->rank]);
+    r->op[event->rank] = NULL;
+    r->tap->module_end(r->ctx[event->rank]);
+}
+
+static void tell_program(struct rlk_train *run)
+{
+    const struct rlk_train_options *o = &run->opt;
+    char text[512];
+    snprintf(text, sizeof text, "tp%dcp%d", o->tp, o->cp);
+    run->rec.tap->meta("layout", text);
+    snprintf(text, sizeof text, "tp%dcp%d", o->rollout_tp, o->rollout_cp);
+    run->rec.tap->meta("rlktrain.rollout_layout", text);
+    snprintf(
+        text, sizeof text,
+        "model=%s seed=%llu samples=%d group=%d prompt=%d new=%d stop_ids=%d micro_batches=%d temperature=%.9g "
+        "top_p=%.9g lr=%.9g beta1=%.9g beta2=%.9g adam_eps=%.9g weight_decay=%.9g clip=%.9g kl=%.9g max_norm=%.17g "
+        "contract=%s plant=%s",
+        o->model.name, (unsigned long long)o->seed, o->samples, o->group, o->prompt, o->fresh, o->stop_ids,
+        o->micro_batches, (double)o->temperature, (double)o->top_p, (double)o->lr, (double)o->beta1, (double)o->beta2,
+        (double)o->adam_eps, (double)o->weight_decay, (double)o->clip_ratio, (double)o->kl_coef, o->max_norm,
+        o->contract, o->plant ? o->plant : "none");
+    run->rec.tap->meta("rlktrain.program", text);
+}
+
+int rlki_rec_init(struct rlk_train *run)
+{
+    struct rlki_rec *r = &run->rec;
+    const int ranks = run->train.held > run->roll.held ? run->train.held : run->roll.held;
+    r->observe = (struct rlk_observe){run, heard_begin, heard_tensor, heard_end};
+    r->tap = rlk_tap();
+    for (int i = 0; r->tap && i < ranks; i++)
+        if (!(r->ctx[i] = r->tap->ctx((uint32_t)i)))
+            r->tap = NULL; /* detached */
+    if (r->tap)
+        tell_program(run);
+    if (r->tap || run->plant.which >= 0)
+        run->x.observe = &r->observe;
+    return 0;
+}
+
+void rlki_rec_release(struct rlk_train *run)
+{
+    free(run->rec.known);
+    run->rec = (struct rlki_rec){0};
+}
+
+/* ---- spans ---- */
+
+static int ranks_of(const struct rlk_train *run)
+{
+    return run->train.held > run->roll.held ? run->train.held : run->roll.held;
+}
+
+#define EACH(call, ...)                                                                                                \
+    do {                                                                                                               \
+        for (int i = 0; run->rec.tap && i < ranks_of(run); i++)                                                        \
+            run->rec.tap->call(run->rec.ctx[i], __VA_ARGS__);                                                          \
+    } while (0)
+
+void rlki_rec_step(struct rlk_train *run, int64_t step)
+{
+    EACH(step, step);
+}
+
+void rlki_rec_phase(struct rlk_train *run, const char *phase)
+{
+    EACH(phase, phase);
+}
+
+void rlki_rec_work(struct rlk_train *run, int64_t work, int64_t iteration)
+{
+    EACH(work, work, iteration);
+}
+
+void rlki_rec_pass(struct rlk_train *run, const char *pass)
+{
+    run->pass = pass;
+    if (!run->x.measuring)
+        EACH(pass, pass);
+}
+
+/* ---- events of our own ---- */
+
+void rlki_rec_begin(struct rlk_train *run, const struct rlk_world *w, const char *module, const char *op,
+                    const char *contract)
+{
+    struct rlki_rec *r = &run->rec;
+    for (int i = 0; r->tap && i < w->held; i++) {
+        r->tap->module_begin(r->ctx[w->rank[i]], module);
+        r->op[w->rank[i]] = r->tap->op_begin(r->ctx[w->rank[i]], op, contract);
+    }
+}
+
+void rlki_rec_end(struct rlk_train *run, const struct rlk_world *w)
+{
+    struct rlki_rec *r = &run->rec;
+    for (int i = 0; r->tap && i < w->held; i++) {
+        r->tap->op_end(r->op[w->rank[i]]);
+        r->op[w->rank[i]] = NULL;
+        r->tap->module_end(r->ctx[w->rank[i]]);
+    }
+}
+
+void rlki_rec_attr(struct rlk_train *run, const struct rlk_world *w, const char *key, double value)
+{
+    const struct rlk_attr a = {key, RLK_ATTR_DOUBLE, 0, value, NULL};
+    for (int i = 0; run->rec.tap && i < w->held; i++)
+        run->rec.tap->op_attr(run->rec.op[w->rank[i]], &a);
+}
+
+/* Placement of rank i's part; spans has room for what it needs. false: too many spans. */
+struct placed {
+    struct rlk_placement at;
+    uint64_t shape[3];
+    uint32_t nspans[3];
+    struct rlk_span span[256];
+};
+
+static bool place_of(const struct rlk_world *w, const struct rlki_named *t, int i, struct placed *p)
+{
+    uint32_t used = 0;
+    p->at = (struct rlk_placement){(uint32_t)t->ndim, p->shape, p->nspans, p->span, t->partial, t->replica, NULL};
+    for (int d = 0; d < t->ndim; d++) {
+        const struct rlk_span *s = NULL;
+        struct rlk_span one = {0, 0};
+        uint32_t n = 1;
+        p->shape[d] = (uint64_t)t->dim[d].n;
+        p->nspans[d] = RLK_K_WHOLE;
+        switch (t->dim[d].kind) {
+        case RLKI_AXIS_WHOLE:
+            continue;
+        case RLKI_AXIS_TOKENS:
+            p->shape[d] = (uint64_t)rlk_batch_tokens(t->batch);
+            n = rlk_batch_spans(t->batch, rlk_world_cp(w, i), &s);
+            break;
+        case RLKI_AXIS_SLABS:
+            one = rlk_slab_span(&w->lat, rlk_world_tp(w, i), t->dim[d].n);
+            break;
+        case RLKI_AXIS_VOCAB:
+            one = rlk_vocab_span(&w->lat, rlk_world_tp(w, i), t->dim[d].n);
+            break;
+        }
+        if (!s) {
+            s = &one;
+            n = one.extent ? 1 : 0;
+        }
+        if (used + n > 256)
+            return false;
+        for (uint32_t k = 0; k < n; k++)
+            p->span[used++] = s[k];
+        p->nspans[d] = n;
+    }
+    return true;
+}
+
+void rlki_rec_tensor(struct rlk_train *run, const struct rlk_world *w, const struct rlki_named *t,
+                     const void *const *data, bool output)
+{
+    for (int i = 0; run->rec.tap && i < w->held; i++) {
+        struct placed p;
+        struct rlk_tap_op *op = run->rec.op[w->rank[i]];
+        if (op && place_of(w, t, i, &p))
+            tell(run, op, t->name, t->type, data[i], &p.at, output, true);
+        else if (output)
+            rlki_rec_written(run, data[i]);
+    }
+}
+
+static struct rlki_named parameter(const struct rlki_weight *w)
+{
+    const enum rlki_axis rows = w->cut != RLK_CUT_OUT ? RLKI_AXIS_WHOLE : w->vocab ? RLKI_AXIS_VOCAB : RLKI_AXIS_SLABS;
+    const enum rlki_axis cols = w->cut == RLK_CUT_IN ? RLKI_AXIS_SLABS : RLKI_AXIS_WHOLE;
+    if (w->ndim == 1)
+        return (struct rlki_named){w->name, RLK_K_BF16, 1, {{RLKI_AXIS_WHOLE, w->cols}}, NULL, "tp", NULL};
+    return (struct rlki_named){w->name, RLK_K_BF16, 2, {{rows, w->rows}, {cols, w->cols}}, NULL, "cp", NULL};
+}
+
+void rlki_rec_weights(struct rlk_train *run, const struct rlk_world *w, const char *version, const char *side,
+                      const struct rlki_ptrs *weight)
+{
+    struct rlki_rec *r = &run->rec;
+    for (int i = 0; r->tap && i < w->held; i++) {
+        struct rlk_tap_op *op = r->tap->weights_begin(r->ctx[w->rank[i]], version, side);
+        for (int p = 0; op && p < run->params; p++) {
+            const struct rlki_named t = parameter(&run->param[p]);
+            struct placed at;
+            if (place_of(w, &t, i, &at))
+                tell(run, op, t.name, t.type, weight[p].p[i], &at.at, true, false);
+        }
+        r->tap->op_end(op);
+    }
+}
+
+void rlki_rec_leaves(struct rlk_train *run)
+{
+    struct rlki_rec *r = &run->rec;
+    const struct rlk_world *w = &run->train;
+    for (int i = 0; r->tap && i < w->held; i++)
+        for (int p = 0; p < run->params; p++) {
+            const struct rlki_named t = parameter(&run->param[p]);
+            struct placed at;
+            if (!place_of(w, &t, i, &at))
+                continue;
+            const struct rlki_known *k = known(r, run->weight[p].p[i]);
+            const uint64_t n = (uint64_t)rlki_local_elements(w, &run->param[p], i);
+            uint64_t shape[3];
+            for (int d = 0; d < t.ndim; d++)
+                shape[d] = at.nspans[d] == RLK_K_WHOLE ? at.shape[d] : 0;
+            for (int d = 0, s = 0; d < t.ndim; d++)
+                for (uint32_t j = 0; at.nspans[d] != RLK_K_WHOLE && j < at.nspans[d]; j++)
+                    shape[d] += at.span[s++].extent;
+            const struct rlk_place place = {at.at.ndim, at.shape,      at.nspans, (const void *)at.span,
+                                            NULL,       at.at.replica, NULL};
+            const struct rlk_tap_tensor tensor = {.name = t.name,
+                                                  .view = {.dtype = (enum rlk_dtype)t.type,
+                                                           .ndim = (uint32_t)t.ndim,
+                                                           .shape = shape,
+                                                           .storage = run->weight[p].p[i],
+                                                           .storage_bytes = n * rlk_ktype_bytes(t.type)},
+                                                  .place = &place,
+                                                  .generation = k ? k->generation : 0,
+                                                  .version = k ? k->version : 0};
+            r->tap->leaf(r->ctx[w->rank[i]], &tensor, NULL, NULL, RLKI_GENERATOR, run->opt.seed);
+        }
+}
+
+void rlki_rec_metric(struct rlk_train *run, const char *name, double value)
+{
+    if (run->rec.tap)
+        run->rec.tap->metric(run->rec.ctx[0], name, value);
+}
+
+void rlki_rec_readbacks(struct rlk_train *run)
+{
+    struct rlk_readback all[64];
+    if (!run->rec.tap)
+        return;
+    size_t n = rlk_policy_readbacks(run->policy, all, 64);
+    for (size_t i = 0; i < n && i < 64; i++) {
+        const struct rlk_readback *b = &all[i];
+        char module[64];
+        snprintf(module, sizeof module, "%s.%s", b->side == RLK_SIDE_TRAINING ? "training" : "rollout",
+                 rlk_module_name(b->module));
+        run->rec.tap->readback(run->rec.ctx[0], module, b->case_id,
+                               b->actual == RLK_IMPL_CONTRACT ? "contract" : "provider", b->contract,
+                               b->contract_calls + b->provider_calls);
+    }
+}
+
+void rlki_rec_request(struct rlk_train *run, int sample)
+{
+    const struct rlki_sample *p = &run->sample[sample];
+    char id[32], version[32];
+    const char *versions[1] = {version};
+    if (!run->rec.tap)
+        return;
+    int64_t *token = malloc((size_t)p->length * sizeof *token);
+    if (!token)
+        return;
+    for (int32_t i = 0; i < p->length; i++)
+        token[i] = p->token[i];
+    snprintf(id, sizeof id, "s%d", sample);
+    snprintf(version, sizeof version, "weight_v%06lld", (long long)run->step + 1);
+    struct rlk_event e = {.kind = RLK_EV_REQUEST, .id = ""};
+    e.u.request.id = id;
+    e.u.request.logprob_kind = "processed";
+    e.u.request.ntokens = (uint32_t)p->length;
+    e.u.request.tokens = token;
+    e.u.request.nversions = 1;
+    e.u.request.versions = versions;
+    run->rec.tap->event(run->rec.ctx[0], &e);
+    free(token);
+}

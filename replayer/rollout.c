@@ -1,0 +1,215 @@
+/* rollout.c - prompts, and responses by KV-cache decode. */
+#include "replayer/run.h"
+
+#include "kernels/rlk_num.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const enum rlk_ktype T = RLK_K_BF16, F = RLK_K_FP32;
+
+struct decode {
+    struct rlk_train *run;
+    struct rlki_ptrs *k_cache, *v_cache;
+    int32_t rows; /* of the cache for one sample */
+    int live;     /* samples that go on */
+    int *who;     /* their numbers */
+    int32_t *cache_row, *length, *first, *ids;
+    uint64_t *id_of; /* by token of the batch */
+    struct rlk_batch *batch;
+    int64_t tokens;
+    struct rlki_ptrs z, y, token; /* logits, log-softmax, drawn ids */
+    int32_t *drawn;
+    float *host;
+};
+
+/* Prompts depend on (seed, step, group of samples) only. */
+static void make_prompts(struct rlk_train *run)
+{
+    const struct rlk_train_options *o = &run->opt;
+    for (int s = 0; s < o->samples; s++) {
+        struct rlki_sample *p = &run->sample[s];
+        uint32_t c[4] = {UINT32_MAX, (uint32_t)(s / o->group), (uint32_t)run->step, 0x70726f6du};
+        rlkn_philox(c, (uint32_t)o->seed, (uint32_t)(o->seed >> 32));
+        p->prompt = 8 + (int32_t)(c[0] % (uint32_t)(o->prompt - 7));
+        p->length = p->prompt;
+        for (int32_t i = 0; i < p->prompt; i++) {
+            uint32_t t[4] = {(uint32_t)i, (uint32_t)(s / o->group), (uint32_t)run->step, 0x70726f6du};
+            rlkn_philox(t, (uint32_t)o->seed, (uint32_t)(o->seed >> 32));
+            p->token[i] = (int32_t)(t[0] % (uint32_t)o->model.vocab);
+        }
+    }
+}
+
+/* One pass of the batch in d: logits, log-softmax and drawn tokens on the device. */
+static int one_pass(void *arg)
+{
+    struct decode *d = arg;
+    struct rlk_train *run = d->run;
+    const int64_t V = run->opt.model.vocab;
+    struct rlki_pass p = {.run = run,
+                          .w = &run->roll,
+                          .b = d->batch,
+                          .weight = run->rweight,
+                          .ids = d->ids,
+                          .cache_row = d->cache_row,
+                          .k_cache = d->k_cache,
+                          .v_cache = d->v_cache};
+    const struct rlk_sampling s = {"sampler",           V,       run->opt.temperature, run->opt.top_p, run->opt.seed,
+                                   (uint32_t)run->step, d->id_of};
+    int rc = rlki_forward(&p);
+    const struct rlk_logp l = rlki_head_args(&p);
+    if (!rc)
+        rc = rlki_frame_take(run, p.w, p.b, V, F, &d->z);
+    if (!rc)
+        rc = rlki_frame_take(run, p.w, p.b, V, F, &d->y);
+    if (!rc)
+        rc = rlki_frame_take(run, p.w, p.b, 1, RLK_K_INT32, &d->token);
+    if (!rc)
+        rc = rlk_logits(p.w, p.b, &l, RLKI_IN(&p.h), RLKI_F(&d->z));
+    if (!rc)
+        rc = rlk_sample(p.w, p.b, &s, RLKI_CF(&d->z), (int32_t *const *)(void *const *)d->token.p);
+    if (!rc)
+        rc = rlk_log_softmax(p.w, p.b, "lm_head", V, l.temperature, RLKI_CF(&d->z), RLKI_F(&d->y));
+    return rc;
+}
+
+/* The drawn token of row `row` goes to sample s, with its log-probability. All TP ranks drew the same one. */
+static int accept(struct decode *d, int s, int64_t row)
+{
+    struct rlk_train *run = d->run;
+    struct rlki_sample *p = &run->sample[s];
+    const int64_t V = run->opt.model.vocab;
+    const int32_t token = d->drawn[row];
+    for (int i = 1; i < run->roll.held; i++) {
+        int32_t other = -1;
+        const int rc = rlk_exec_download(&run->x, &other, (int32_t *)d->token.p[i] + row, sizeof other);
+        if (rc || other != token)
+            return rc ? rc
+                      : rlk_kfail(&run->x.detail, RLK_K_EINTERNAL, "rollout ranks 0 and %d drew tokens %d and %d", i,
+                                  token, other);
+    }
+    if (token < 0 || token >= V)
+        return rlk_kfail(&run->x.detail, RLK_K_EINTERNAL, "sample %d: no token can be drawn (logits are not numbers)",
+                         s);
+    p->token[p->length] = token;
+    p->length++;
+    return rlk_exec_download(&run->x, &p->rollout[p->length - p->prompt - 1], (float *)d->y.p[0] + row * V + token,
+                             sizeof(float));
+}
+
+static bool ended(const struct rlk_train *run, const struct rlki_sample *p)
+{
+    return p->length - p->prompt >= run->opt.fresh || p->token[p->length - 1] < run->opt.stop_ids;
+}
+
+/* The batch of iteration 0 (whole prompts) or of a later one (one token of every live sample). */
+static int make_batch(struct decode *d, int64_t iteration)
+{
+    struct rlk_train *run = d->run;
+    d->tokens = 0;
+    for (int i = 0; i < d->live; i++) {
+        const struct rlki_sample *p = &run->sample[d->who[i]];
+        d->first[i] = iteration ? p->length - 1 : 0;
+        d->length[i] = iteration ? 1 : p->prompt;
+        d->cache_row[i] = d->who[i] * d->rows;
+        for (int32_t t = 0; t < d->length[i]; t++, d->tokens++) {
+            d->ids[d->tokens] = p->token[d->first[i] + t];
+            d->id_of[d->tokens] = (uint64_t)d->who[i];
+        }
+    }
+    return rlk_batch_new(&run->x, &run->roll.lat, d->live, d->length, d->first, &d->batch);
+}
+
+static int iterate(struct decode *d, int64_t iteration)
+{
+    struct rlk_train *run = d->run;
+    const struct rlki_mark mark = rlki_frame_mark(run);
+    int rc = make_batch(d, iteration), live = 0;
+    rlki_rec_phase(run, iteration ? "rollout-decode" : "rollout-prefill");
+    rlki_rec_work(run, 0, iteration);
+    rlki_rec_pass(run, "fwd");
+    if (!rc && iteration <= 1)
+        rc = rlki_room(run, one_pass, d);
+    if (!rc)
+        rc = one_pass(d);
+    if (!rc)
+        rc = rlk_exec_download(&run->x, d->drawn, d->token.p[0], (size_t)d->tokens * sizeof *d->drawn);
+    int64_t row = -1;
+    for (int i = 0; !rc && i < d->live; i++) {
+        row += d->length[i];
+        rc = accept(d, d->who[i], row);
+        if (!rc && !ended(run, &run->sample[d->who[i]]))
+            d->who[live++] = d->who[i];
+    }
+    d->live = live;
+    rlk_batch_free(&run->x, d->batch);
+    d->batch = NULL;
+    rlki_frame_back(run, mark);
+    return rc;
+}
+
+static int decode_alloc(struct decode *d)
+{
+    struct rlk_train *run = d->run;
+    const struct rlk_model_shape *s = &run->opt.model;
+    const size_t n = (size_t)run->opt.samples, most = n * (size_t)(run->opt.prompt + 1);
+    int rc = 0;
+    d->rows = run->opt.prompt + run->opt.fresh;
+    run->rec.cache_rows = (int64_t)d->rows * run->opt.samples;
+    d->k_cache = calloc((size_t)s->layers, sizeof *d->k_cache);
+    d->v_cache = calloc((size_t)s->layers, sizeof *d->v_cache);
+    d->who = calloc(n, sizeof *d->who);
+    d->cache_row = calloc(n, sizeof *d->cache_row);
+    d->length = calloc(n, sizeof *d->length);
+    d->first = calloc(n, sizeof *d->first);
+    d->ids = calloc(most, sizeof *d->ids);
+    d->id_of = calloc(most, sizeof *d->id_of);
+    d->drawn = calloc(most, sizeof *d->drawn);
+    if (!d->k_cache || !d->v_cache || !d->who || !d->cache_row || !d->length || !d->first || !d->ids || !d->id_of ||
+        !d->drawn)
+        return rlki_fail_memory(run, "the rollout");
+    const int64_t width = run->rec.cache_rows * (s->kv_heads / run->roll.lat.tp) * s->head_dim;
+    void *zeros = calloc((size_t)width, rlk_ktype_bytes(T));
+    if (!zeros)
+        return rlki_fail_memory(run, "the cache");
+    for (int l = 0; !rc && l < 2 * s->layers; l++) {
+        struct rlki_ptrs *c = l % 2 ? &d->v_cache[l / 2] : &d->k_cache[l / 2];
+        rc = rlki_frame_take(run, &run->roll, NULL, width, T, c);
+        /* Defined bytes everywhere: the recorder digests whole caches. */
+        for (int i = 0; !rc && i < run->roll.held; i++)
+            rc = rlk_exec_upload(&run->x, c->p[i], zeros, (size_t)width * rlk_ktype_bytes(T));
+    }
+    if (!rc)
+        rc = rlk_exec_sync(&run->x);
+    free(zeros);
+    return rc;
+}
+
+int rlki_rollout(struct rlk_train *run)
+{
+    struct decode d = {.run = run};
+    const struct rlki_mark mark = rlki_frame_mark(run);
+    rlk_policy_side(run->policy, RLK_SIDE_ROLLOUT);
+    make_prompts(run);
+    int rc = decode_alloc(&d);
+    d.live = run->opt.samples;
+    for (int i = 0; !rc && i < d.live; i++)
+        d.who[i] = i;
+    for (int64_t iteration = 0; !rc && d.live > 0; iteration++)
+        rc = iterate(&d, iteration);
+    for (int s = 0; !rc && s < run->opt.samples; s++)
+        rlki_rec_request(run, s);
+    rlk_policy_side(run->policy, RLK_SIDE_TRAINING);
+    rlki_frame_back(run, mark);
+    free(d.k_cache);
+    free(d.v_cache);
+    free(d.who);
+    free(d.cache_row);
+    free(d.length);
+    free(d.first);
+    free(d.ids);
+    free(d.id_of);
+    free(d.drawn);
+    return rc;
+}

@@ -1,0 +1,287 @@
+/* run.h - the state of one training run, and what its parts offer each other. Internal.
+ *
+ *  model.c    known models; parameters and how TP cuts them; seeded values
+ *  tensors.c  memory of the ranks: the frame, parameters cut and put together
+ *  layers.c   the policy forward, recomputed, and backward
+ *  rollout.c  prompts and KV-cache decode
+ *  grpo.c     rewards, advantages, losses and their sums
+ *  train.c    the step
+ *  record.c   the listener of the operators, and events of our own, through the tap
+ *  plant.c    faults
+ */
+#ifndef REPLAYER_RUN_H
+#define REPLAYER_RUN_H
+
+#include "kernels/rlk_ops.h"
+#include "recorder/rlk_tap.h"
+#include "replayer/rlk_train.h"
+
+#define RLKI_RANKS 64
+
+/* One tensor: a pointer a held rank. */
+struct rlki_ptrs {
+    void *p[RLKI_RANKS];
+};
+#define RLKI_IN(t) ((rlk_in)(t)->p)
+#define RLKI_F(t) ((float *const *)(void *const *)(t)->p)
+#define RLKI_CF(t) ((const float *const *)(void *const *)(t)->p)
+
+/* ---- model.c ---- */
+
+struct rlki_weight { /* one parameter */
+    char name[80];
+    int64_t rows, cols;
+    int ndim;
+    enum rlk_cut cut;
+    bool vocab, decay;
+    float std; /* of its seeded values; 0 = all ones */
+};
+enum rlki_slot { /* place of a parameter in its layer */
+                 RLKI_NORM1,
+                 RLKI_Q,
+                 RLKI_K,
+                 RLKI_V,
+                 RLKI_QNORM,
+                 RLKI_KNORM,
+                 RLKI_O,
+                 RLKI_NORM2,
+                 RLKI_GATE,
+                 RLKI_UP,
+                 RLKI_DOWN,
+                 RLKI_SLOTS
+};
+#define RLKI_EMBED 0
+static inline int rlki_layer_param(int layer, enum rlki_slot slot)
+{
+    return 1 + layer * RLKI_SLOTS + (int)slot;
+}
+int rlki_model_params(const struct rlk_model_shape *shape, struct rlki_weight **out, int *n);
+/* Logical values, rows x cols. Depends on (seed, ordinal of the parameter, element) only. */
+void rlki_model_fill(const struct rlki_weight *weight, uint64_t seed, uint32_t ordinal, uint16_t *out);
+#define RLKI_GENERATOR "rlk.init.philox/1"
+
+/* ---- record.c ---- */
+
+struct rlki_known { /* a buffer as the recorder knows it */
+    const void *data;
+    uint64_t generation, version;
+};
+enum rlki_axis { RLKI_AXIS_WHOLE, RLKI_AXIS_TOKENS, RLKI_AXIS_SLABS, RLKI_AXIS_VOCAB };
+struct rlki_named { /* a tensor of an event of our own */
+    const char *name;
+    enum rlk_ktype type;
+    int ndim;
+    struct {
+        enum rlki_axis kind;
+        int64_t n;
+    } dim[3];
+    const char *partial, *replica;
+    const struct rlk_batch *batch;
+};
+struct rlki_rec {
+    const struct rlk_tap_api *tap; /* NULL = nobody records */
+    struct rlk_tap_ctx *ctx[RLKI_RANKS];
+    struct rlk_tap_op *op[RLKI_RANKS];
+    struct rlk_observe observe;
+    struct rlki_known *known;
+    size_t nknown, room;
+    bool failed;
+    uint64_t attention_call; /* of a cached attention whose cache is announced beside it */
+    const struct rlki_ptrs *k_cache, *v_cache;
+    int64_t cache_rows;
+};
+
+struct rlk_train;
+int rlki_rec_init(struct rlk_train *run);
+void rlki_rec_release(struct rlk_train *run);
+/* Spans of every rank of the run. */
+void rlki_rec_step(struct rlk_train *run, int64_t step);
+void rlki_rec_phase(struct rlk_train *run, const char *phase);
+void rlki_rec_work(struct rlk_train *run, int64_t work, int64_t iteration);
+void rlki_rec_pass(struct rlk_train *run, const char *pass);
+/* A buffer at this address is a new one; somebody wrote into it without an event. */
+void rlki_rec_fresh(struct rlk_train *run, const void *data);
+void rlki_rec_written(struct rlk_train *run, const void *data);
+/* One event on every rank of w. Between begin and end: tensors, inputs first. All are nothing when nobody records. */
+void rlki_rec_begin(struct rlk_train *run, const struct rlk_world *w, const char *module, const char *op,
+                    const char *contract);
+void rlki_rec_tensor(struct rlk_train *run, const struct rlk_world *w, const struct rlki_named *t,
+                     const void *const *data, bool output);
+void rlki_rec_attr(struct rlk_train *run, const struct rlk_world *w, const char *key, double value);
+void rlki_rec_end(struct rlk_train *run, const struct rlk_world *w);
+void rlki_rec_weights(struct rlk_train *run, const struct rlk_world *w, const char *version, const char *side,
+                      const struct rlki_ptrs *weight);
+void rlki_rec_leaves(struct rlk_train *run);
+void rlki_rec_metric(struct rlk_train *run, const char *name, double value);
+void rlki_rec_readbacks(struct rlk_train *run);
+void rlki_rec_request(struct rlk_train *run, int sample);
+
+/* ---- plant.c ---- */
+
+struct rlki_plant {
+    int which; /* -1 = none */
+    struct rlk_op_event event;
+    int inputs; /* of the call in flight that is to be spoiled, seen so far */
+    bool armed;
+    struct {
+        const char *name;
+        const void *data[RLKI_RANKS];
+        uint64_t elements[RLKI_RANKS];
+        int64_t shape[4];
+        int ndim;
+        enum rlk_ktype type;
+    } in[8];
+    struct rlk_policy *other; /* of the recomputation, when that is the fault */
+};
+int rlki_plant_init(struct rlk_train *run);
+void rlki_plant_release(struct rlk_train *run);
+void rlki_plant_begin(struct rlk_train *run, const struct rlk_op_event *event);
+/* Before a tensor is recorded: takes note of inputs, spoils outputs. */
+void rlki_plant_tensor(struct rlk_train *run, const struct rlk_op_event *event, const struct rlk_observed *tensor);
+bool rlki_plant_stale(const struct rlk_train *run, int param, int rank);
+/* The policy of a pass. */
+struct rlk_policy *rlki_plant_policy(struct rlk_train *run, bool recompute);
+
+/* ---- the run ---- */
+
+struct rlki_frame { /* memory of activations: taken in order, given back to a mark */
+    struct rlki_chunk {
+        char *base;
+        size_t size, used;
+    } * chunk;
+    int chunks, at;
+};
+
+struct rlki_sample {
+    int32_t *token; /* prompt, then response */
+    int32_t prompt, length;
+    float *rollout, *old, *ref, *now; /* by response token */
+    double reward, advantage;
+};
+
+enum { RLKI_METRICS = 64 };
+
+struct rlk_train {
+    struct rlk_train_options opt;
+    struct rlk_exec x;
+    struct rlk_pool *pool;
+    struct rlk_policy *policy;
+    void *workspace;
+    struct rlk_world train, roll;
+    int params;
+    struct rlki_weight *param;
+    struct rlki_ptrs *weight, *ref, *master, *m, *v, *grad; /* trainer, by parameter */
+    struct rlki_ptrs *rweight;                              /* rollout */
+    float *rope;
+    int64_t positions;
+    struct rlki_frame frame;
+    struct rlki_sample *sample;
+    int64_t step;
+    struct rlki_rec rec;
+    struct rlki_plant plant;
+    const char *pass;
+    struct rlk_metric metric[RLKI_METRICS];
+    int metrics;
+    double grad_norm;
+    double seconds[8];
+    /* views for facts */
+    const int32_t **f_sequence;
+    const float **f_logp[4];
+    int32_t *f_length, *f_prompt;
+    double *f_reward, *f_advantage;
+};
+
+/* ---- tensors.c ---- */
+
+/* [n][width] of the batch's local tokens (batch NULL: `width` elements) on every held rank. */
+int rlki_frame_take(struct rlk_train *run, const struct rlk_world *w, const struct rlk_batch *b, int64_t width,
+                    enum rlk_ktype type, struct rlki_ptrs *out);
+struct rlki_mark {
+    int at;
+    size_t used;
+};
+struct rlki_mark rlki_frame_mark(const struct rlk_train *run);
+void rlki_frame_back(struct rlk_train *run, struct rlki_mark mark);
+void rlki_frame_release(struct rlk_train *run);
+
+int64_t rlki_local_elements(const struct rlk_world *w, const struct rlki_weight *p, int i);
+/* Persistent memory of one parameter on every held rank. */
+int rlki_param_alloc(struct rlk_train *run, const struct rlk_world *w, const struct rlki_weight *p, enum rlk_ktype type,
+                     struct rlki_ptrs *out);
+/* skip: a rank whose part stays as it is, -1 = none. */
+int rlki_param_cut(struct rlk_train *run, const struct rlk_world *w, const struct rlki_weight *p, enum rlk_ktype type,
+                   const void *logical, const struct rlki_ptrs *to, int skip);
+int rlki_param_join(struct rlk_train *run, const struct rlk_world *w, const struct rlki_weight *p, enum rlk_ktype type,
+                    const struct rlki_ptrs *from, void *logical);
+/* Runs work(arg) once measuring and makes room for what it takes. */
+int rlki_room(struct rlk_train *run, int (*work)(void *arg), void *arg);
+
+/* ---- layers.c ---- */
+
+struct rlki_pass { /* one packed batch through the policy */
+    struct rlk_train *run;
+    struct rlk_world *w;
+    const struct rlk_batch *b;
+    const struct rlki_ptrs *weight;
+    const int32_t *ids, *targets; /* by global token */
+    struct rlki_ptrs *at_layer;   /* layers + 1 inputs, when kept for a backward; else NULL */
+    struct rlki_ptrs x;           /* output of the last layer */
+    struct rlki_ptrs h, rstd;     /* final norm */
+    struct rlki_ptrs logp, stats;
+    /* decode */
+    const int32_t *cache_row;
+    struct rlki_ptrs *k_cache, *v_cache; /* by layer */
+};
+/* Embedding, layers, final norm. */
+int rlki_forward(struct rlki_pass *p);
+/* Log-probabilities of p->targets from p->h. */
+int rlki_logp(struct rlki_pass *p);
+/* From d loss / d logp, layers recomputed one by one. Adds to run->grad. */
+int rlki_backward(struct rlki_pass *p, const struct rlki_ptrs *dlogp);
+const struct rlki_ptrs *rlki_head(const struct rlk_train *run, const struct rlki_ptrs *weight);
+struct rlk_logp rlki_head_args(const struct rlki_pass *p);
+
+/* ---- rollout.c, grpo.c ---- */
+
+int rlki_rollout(struct rlk_train *run);
+
+/* A micro-batch: samples [first, first+count) packed. Arrays are by global token of the batch. */
+struct rlki_micro {
+    int first, count;
+    struct rlk_batch *batch;
+    int64_t tokens;
+    int32_t *ids, *targets;
+    int32_t *owner, *at; /* sample, and its response token that this token predicts; -1 = none */
+};
+int rlki_micro_new(struct rlk_train *run, int first, int count, struct rlki_micro *out);
+void rlki_micro_free(struct rlk_train *run, struct rlki_micro *m);
+/* Downloads logp and stores it with the samples (which: 0 ref, 1 old, 2 now). */
+int rlki_micro_store(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_ptrs *logp, int which);
+void rlki_rewards(struct rlk_train *run);
+enum rlki_sum {
+    RLKI_SUM_LOSS,
+    RLKI_SUM_PG,
+    RLKI_SUM_KL,
+    RLKI_SUM_CLIP,
+    RLKI_SUM_PPO_KL,
+    RLKI_SUM_ABS,
+    RLKI_SUM_OIS,
+    RLKI_SUM_WEIGHT,
+    RLKI_SUMS
+};
+struct rlki_totals {
+    double sum[RLKI_SUMS], entropy;
+    double max_abs, mismatches, tokens;
+};
+/* Losses of the micro-batch from p->logp: dlogp on every rank, sums added to *totals. */
+int rlki_losses(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p, struct rlki_ptrs *dlogp,
+                struct rlki_totals *totals);
+int rlki_entropy(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p,
+                 struct rlki_totals *totals);
+
+static inline int rlki_fail_memory(struct rlk_train *run, const char *what)
+{
+    return rlk_kfail(&run->x.detail, RLK_K_ENOMEM, "out of memory for %s", what);
+}
+
+#endif

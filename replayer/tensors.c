@@ -1,0 +1,196 @@
+/* tensors.c - memory of the ranks: the frame of activations, parameters cut and put together. */
+#include "replayer/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK ((size_t)32 << 20)
+
+static void *frame_bytes(struct rlk_train *run, size_t bytes)
+{
+    struct rlki_frame *f = &run->frame;
+    bytes = (bytes + 255u) & ~(size_t)255u;
+    while (f->at < f->chunks && f->chunk[f->at].size - f->chunk[f->at].used < bytes) {
+        f->at++;
+        if (f->at < f->chunks)
+            f->chunk[f->at].used = 0;
+    }
+    if (f->at == f->chunks) {
+        struct rlki_chunk *more = realloc(f->chunk, (size_t)(f->chunks + 1) * sizeof *more);
+        const size_t size = bytes > CHUNK ? bytes : CHUNK;
+        if (!more)
+            return NULL;
+        f->chunk = more;
+        more[f->chunks] = (struct rlki_chunk){rlk_exec_alloc(&run->x, size), size, 0};
+        if (!more[f->chunks].base)
+            return NULL;
+        f->chunks++;
+    }
+    void *p = f->chunk[f->at].base + f->chunk[f->at].used;
+    f->chunk[f->at].used += bytes;
+    return p;
+}
+
+int rlki_frame_take(struct rlk_train *run, const struct rlk_world *w, const struct rlk_batch *b, int64_t width,
+                    enum rlk_ktype type, struct rlki_ptrs *out)
+{
+    for (int i = 0; i < w->held; i++) {
+        const int64_t n = (b ? rlk_batch_local(b, rlk_world_cp(w, i)) : 1) * width;
+        out->p[i] = NULL;
+        if (n == 0)
+            continue;
+        out->p[i] = frame_bytes(run, (size_t)n * rlk_ktype_bytes(type));
+        if (!out->p[i])
+            return rlki_fail_memory(run, "activations");
+        rlki_rec_fresh(run, out->p[i]);
+    }
+    return 0;
+}
+
+struct rlki_mark rlki_frame_mark(const struct rlk_train *run)
+{
+    const struct rlki_frame *f = &run->frame;
+    return (struct rlki_mark){f->at, f->at < f->chunks ? f->chunk[f->at].used : 0};
+}
+
+void rlki_frame_back(struct rlk_train *run, struct rlki_mark mark)
+{
+    struct rlki_frame *f = &run->frame;
+    f->at = mark.at;
+    if (f->at < f->chunks)
+        f->chunk[f->at].used = mark.used;
+}
+
+void rlki_frame_release(struct rlk_train *run)
+{
+    for (int i = 0; i < run->frame.chunks; i++)
+        rlk_exec_free(&run->x, run->frame.chunk[i].base);
+    free(run->frame.chunk);
+    run->frame = (struct rlki_frame){0};
+}
+
+struct part { /* what a rank holds of a parameter */
+    int64_t r0, rows, c0, cols;
+};
+
+static struct part part_of(const struct rlk_world *w, const struct rlki_weight *p, int i)
+{
+    struct part a = {0, p->rows, 0, p->cols};
+    const int t = rlk_world_tp(w, i);
+    if (p->cut == RLK_CUT_OUT) {
+        const struct rlk_span s = p->vocab ? rlk_vocab_span(&w->lat, t, p->rows) : rlk_slab_span(&w->lat, t, p->rows);
+        a.r0 = (int64_t)s.start;
+        a.rows = (int64_t)s.extent;
+    } else if (p->cut == RLK_CUT_IN) {
+        const struct rlk_span s = rlk_slab_span(&w->lat, t, p->cols);
+        a.c0 = (int64_t)s.start;
+        a.cols = (int64_t)s.extent;
+    }
+    return a;
+}
+
+int64_t rlki_local_elements(const struct rlk_world *w, const struct rlki_weight *p, int i)
+{
+    const struct part a = part_of(w, p, i);
+    return a.rows * a.cols;
+}
+
+int rlki_param_alloc(struct rlk_train *run, const struct rlk_world *w, const struct rlki_weight *p, enum rlk_ktype type,
+                     struct rlki_ptrs *out)
+{
+    for (int i = 0; i < w->held; i++) {
+        const size_t bytes = (size_t)rlki_local_elements(w, p, i) * rlk_ktype_bytes(type);
+        if (!bytes)
+            continue;
+        out->p[i] = rlk_exec_alloc(&run->x, bytes);
+        if (!out->p[i])
+            return rlki_fail_memory(run, p->name);
+        rlki_rec_fresh(run, out->p[i]);
+        void *zeros = calloc(1, bytes);
+        const int rc = zeros ? rlk_exec_upload(&run->x, out->p[i], zeros, bytes) : RLK_K_ENOMEM;
+        const int synced = rc ? rc : rlk_exec_sync(&run->x);
+        free(zeros);
+        if (synced)
+            return synced;
+    }
+    return 0;
+}
+
+/* Rows of a part <-> a dense block. */
+static void copy_part(const struct part *a, const struct rlki_weight *p, size_t size, char *logical, char *block,
+                      bool to_block)
+{
+    for (int64_t r = 0; r < a->rows; r++) {
+        char *l = logical + (size_t)((a->r0 + r) * p->cols + a->c0) * size;
+        char *b = block + (size_t)(r * a->cols) * size;
+        memcpy(to_block ? b : l, to_block ? l : b, (size_t)a->cols * size);
+    }
+}
+
+int rlki_param_cut(struct rlk_train *run, const struct rlk_world *w, const struct rlki_weight *p, enum rlk_ktype type,
+                   const void *logical, const struct rlki_ptrs *to, int skip)
+{
+    const size_t size = rlk_ktype_bytes(type);
+    char *block = malloc((size_t)(p->rows * p->cols) * size + 1);
+    int rc = block ? 0 : rlki_fail_memory(run, p->name);
+    for (int i = 0; !rc && i < w->held; i++) {
+        const struct part a = part_of(w, p, i);
+        if (a.rows * a.cols == 0 || w->rank[i] == skip)
+            continue;
+        copy_part(&a, p, size, (char *)(uintptr_t)logical, block, true);
+        rc = rlk_exec_upload(&run->x, to->p[i], block, (size_t)(a.rows * a.cols) * size);
+        if (!rc)
+            rc = rlk_exec_sync(&run->x);
+        rlki_rec_written(run, to->p[i]);
+    }
+    free(block);
+    return rc;
+}
+
+int rlki_param_join(struct rlk_train *run, const struct rlk_world *w, const struct rlki_weight *p, enum rlk_ktype type,
+                    const struct rlki_ptrs *from, void *logical)
+{
+    const size_t size = rlk_ktype_bytes(type);
+    char *block = malloc((size_t)(p->rows * p->cols) * size + 1);
+    char *seen = calloc(1, (size_t)(p->rows * p->cols) * size + 1);
+    int rc = block && seen ? 0 : rlki_fail_memory(run, p->name);
+    for (int i = 0; !rc && i < w->held; i++) {
+        const struct part a = part_of(w, p, i);
+        if (a.rows * a.cols == 0)
+            continue;
+        if ((rc = rlk_exec_download(&run->x, block, from->p[i], (size_t)(a.rows * a.cols) * size)))
+            break;
+        for (int64_t r = 0; r < a.rows; r++) {
+            const size_t at = (size_t)((a.r0 + r) * p->cols + a.c0) * size, n = (size_t)a.cols * size;
+            if (seen[at] && memcmp((char *)logical + at, block + (size_t)(r * a.cols) * size, n) != 0)
+                rc = rlk_kfail(&run->x.detail, RLK_K_ESTATE, "rank %d holds other bits of %s than its peers",
+                               w->rank[i], p->name);
+            memcpy((char *)logical + at, block + (size_t)(r * a.cols) * size, n);
+            memset(seen + at, 1, n);
+        }
+    }
+    free(seen);
+    free(block);
+    return rc;
+}
+
+int rlki_room(struct rlk_train *run, int (*work)(void *arg), void *arg)
+{
+    const struct rlki_mark mark = rlki_frame_mark(run);
+    rlk_exec_measure(&run->x, true);
+    int rc = work(arg);
+    const size_t bytes = rlk_exec_peak(&run->x);
+    rlk_exec_measure(&run->x, false);
+    rlki_frame_back(run, mark);
+    if (!rc && bytes > run->x.workspace_bytes) {
+        rlk_exec_free(&run->x, run->workspace);
+        run->x.workspace = NULL;
+        run->x.workspace_bytes = 0;
+        run->workspace = rlk_exec_alloc(&run->x, bytes);
+        if (!run->workspace)
+            return rlki_fail_memory(run, "the workspace");
+        run->x.workspace = run->workspace;
+        run->x.workspace_bytes = bytes;
+    }
+    return rc;
+}
