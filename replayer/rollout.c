@@ -190,6 +190,7 @@ int rlki_rollout(struct rlk_train *run)
 {
     struct decode d = {.run = run};
     const struct rlki_mark mark = rlki_frame_mark(run);
+    run->in_rollout = true;
     rlk_policy_side(run->policy, RLK_SIDE_ROLLOUT);
     make_prompts(run);
     int rc = decode_alloc(&d);
@@ -201,6 +202,7 @@ int rlki_rollout(struct rlk_train *run)
     for (int s = 0; !rc && s < run->opt.samples; s++)
         rlki_rec_request(run, s);
     rlk_policy_side(run->policy, RLK_SIDE_TRAINING);
+    run->in_rollout = false;
     rlki_frame_back(run, mark);
     free(d.k_cache);
     free(d.v_cache);

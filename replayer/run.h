@@ -7,7 +7,7 @@
  *  grpo.c     rewards, advantages, losses and their sums
  *  train.c    the step
  *  record.c   the listener of the operators, and events of our own, through the tap
- *  plant.c    faults
+ *  plant.c, plant_math.c  faults
  */
 #ifndef REPLAYER_RUN_H
 #define REPLAYER_RUN_H
@@ -62,6 +62,8 @@ void rlki_model_fill(const struct rlki_weight *weight, uint64_t seed, uint32_t o
 
 /* ---- record.c ---- */
 
+struct rlk_train;
+
 struct rlki_known { /* a buffer as the recorder knows it */
     const void *data;
     uint64_t generation, version;
@@ -91,7 +93,7 @@ struct rlki_rec {
     int64_t cache_rows;
 };
 
-struct rlk_train;
+struct rlki_micro;
 int rlki_rec_init(struct rlk_train *run);
 void rlki_rec_release(struct rlk_train *run);
 /* Spans of every rank of the run. */
@@ -118,19 +120,24 @@ void rlki_rec_request(struct rlk_train *run, int sample);
 
 /* ---- plant.c ---- */
 
+struct rlki_local { /* what a rank holds of an input */
+    const void *data;
+    void *copy; /* taken before the operator ran, where it works in place */
+    int64_t n[4];
+};
+struct rlki_noted { /* an input of the call that is spoiled */
+    char name[16];
+    enum rlk_ktype type;
+    int ndim;
+    struct rlki_local at[RLKI_RANKS];
+};
 struct rlki_plant {
     int which; /* -1 = none */
-    struct rlk_op_event event;
-    int inputs; /* of the call in flight that is to be spoiled, seen so far */
     bool armed;
-    struct {
-        const char *name;
-        const void *data[RLKI_RANKS];
-        uint64_t elements[RLKI_RANKS];
-        int64_t shape[4];
-        int ndim;
-        enum rlk_ktype type;
-    } in[8];
+    uint64_t call;
+    int inputs;
+    struct rlki_noted in[8];
+    const void *first_logp;   /* of TP rank 0, in the call in flight */
     struct rlk_policy *other; /* of the recomputation, when that is the fault */
 };
 int rlki_plant_init(struct rlk_train *run);
@@ -139,6 +146,14 @@ void rlki_plant_begin(struct rlk_train *run, const struct rlk_op_event *event);
 /* Before a tensor is recorded: takes note of inputs, spoils outputs. */
 void rlki_plant_tensor(struct rlk_train *run, const struct rlk_op_event *event, const struct rlk_observed *tensor);
 bool rlki_plant_stale(const struct rlk_train *run, int param, int rank);
+const struct rlki_local *rlki_plant_input(const struct rlk_train *run, const char *name, int rank);
+/* plant_math.c: what the faulty operator writes into `out`, the output of event->rank. */
+void rlki_spoil_rank_order(struct rlk_train *run, const struct rlk_op_event *event, void *out);
+void rlki_spoil_dx(struct rlk_train *run, const struct rlk_op_event *event, void *out);
+void rlki_spoil_dw(struct rlk_train *run, const struct rlk_op_event *event, void *out);
+void rlki_spoil_ring(struct rlk_train *run, const struct rlk_op_event *event, void *out, bool lse);
+void rlki_spoil_vocab(struct rlk_train *run, const struct rlk_op_event *event, void *out, bool stats);
+void rlki_spoil_zigzag(struct rlk_train *run, const struct rlk_op_event *event, void *out);
 /* The policy of a pass. */
 struct rlk_policy *rlki_plant_policy(struct rlk_train *run, bool recompute);
 
@@ -180,6 +195,8 @@ struct rlk_train {
     struct rlki_rec rec;
     struct rlki_plant plant;
     const char *pass;
+    bool in_rollout;
+    const struct rlki_micro *micro; /* of the training side, in flight */
     struct rlk_metric metric[RLKI_METRICS];
     int metrics;
     double grad_norm;

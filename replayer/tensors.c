@@ -179,7 +179,10 @@ int rlki_room(struct rlk_train *run, int (*work)(void *arg), void *arg)
     const struct rlki_mark mark = rlki_frame_mark(run);
     rlk_exec_measure(&run->x, true);
     int rc = work(arg);
-    const size_t bytes = rlk_exec_peak(&run->x);
+    /* Measuring does not bind: it notes what the contract takes. A provider works on whole shards at once, up to
+     * RLK_SLABS times as wide. */
+    const bool provider = run->opt.modes > 0 || run->opt.plant;
+    const size_t bytes = rlk_exec_peak(&run->x) * (provider ? RLK_SLABS : 1);
     rlk_exec_measure(&run->x, false);
     rlki_frame_back(run, mark);
     if (!rc && bytes > run->x.workspace_bytes) {

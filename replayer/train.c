@@ -331,11 +331,13 @@ static int log_probs(struct rlk_train *run, const char *phase, const struct rlki
         if ((rc = rlki_micro_new(run, first, count, &m)))
             break;
         struct rlki_pass p = pass_of(run, &m, weight);
+        run->micro = &m;
         rc = rlki_room(run, score, &p);
         if (!rc)
             rc = score(&p);
         if (!rc)
             rc = rlki_micro_store(run, &m, &p.logp, which);
+        run->micro = NULL;
         rlki_micro_free(run, &m);
         rlki_frame_back(run, mark);
     }
@@ -378,6 +380,7 @@ static int train_micro(struct rlk_train *run, int mb, struct rlki_totals *totals
     struct rlki_pass p = pass_of(run, &m, run->weight);
     struct training t = {&p, &m, totals};
     p.at_layer = at_layer;
+    run->micro = &m;
     rc = rlki_room(run, measured, &t);
     rlki_rec_pass(run, "fwd");
     if (!rc)
@@ -393,6 +396,7 @@ static int train_micro(struct rlk_train *run, int mb, struct rlki_totals *totals
     }
     if (!rc)
         rc = rlki_backward(&p, &g);
+    run->micro = NULL;
     free(at_layer);
     rlki_micro_free(run, &m);
     rlki_frame_back(run, mark);
