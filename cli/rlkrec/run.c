@@ -128,6 +128,8 @@ static bool prepend_python(const char *dir)
  * asked of it. */
 static bool export_all(const struct rlki_target *target, const struct rlki_install *install, const char *payload)
 {
+    static const char *const choices[] = {RLK_ENV_PAYLOAD, RLK_ENV_STEPS, RLK_ENV_EVERY, RLK_ENV_KEEP_LAST,
+                                          RLK_ENV_MAX_SIZE};
     bool ok = true, fresh = !target->joined || target->by_job;
     char steps[48];
 
@@ -135,6 +137,8 @@ static bool export_all(const struct rlki_target *target, const struct rlki_insta
         unsetenv(RLK_ENV_LIBRARY); /* or the tap would complain a second time */
         return unsetenv(RLK_ENV_RECORDING) == 0;
     }
+    for (size_t i = 0; fresh && i < sizeof choices / sizeof choices[0]; i++)
+        ok &= unsetenv(choices[i]) == 0; /* left over in the user's environment: the manifest would not know */
     ok &= setenv(RLK_ENV_RECORDING, target->path, 1) == 0;
     ok &= setenv(RLK_ENV_LIBRARY, install->library, 1) == 0;
     if (opt.level || fresh)

@@ -110,6 +110,12 @@ class Environment(Case):
         self.assertEqual(env["RLKREC_STEPS"], "2:")
         self.assertEqual((env["RLKREC_EVERY"], env["RLKREC_KEEP_LAST"], env["RLKREC_MAX_SIZE"]), ("3", "4", "1048576"))
 
+    def test_left_over_variables_do_not_choose(self):
+        env = self.seen(env=clean_env(RLKREC_STEPS="5:6", RLKREC_EVERY="9", RLKREC_LEVEL="step", RLKREC_PAYLOAD="op=*"))
+        self.assertEqual({k for k in env if k.startswith("RLKREC_")},
+                         {"RLKREC_RECORDING", "RLKREC_LIBRARY", "RLKREC_LEVEL", "RLKREC_INPUTS"})
+        self.assertEqual(env["RLKREC_LEVEL"], "op")
+
     def test_pythonpath_is_prepended(self):
         plain = self.seen()["PYTHONPATH"]
         self.assertTrue(plain.endswith("recorder/torch/python"), plain)
