@@ -59,6 +59,28 @@ class Faults(Case):
         lines = self.expect(self.rec("info", "out", "--events"), 0).out.splitlines()
         self.assertGreater(len(lines), 100)
 
+    def test_while_it_records(self):
+        """A process that the command leaves behind: no seal, and it is neither sealed nor removed by mistake."""
+        code = f"{shlex.quote(TRAIN)} --steps 1000000 >/dev/null 2>&1 & echo $!; sleep 1.5"
+        done = self.expect(self.rec("run", "-o", "out", "--", "sh", "-c", code), 0)
+        pid = int(done.out)
+        try:
+            self.assertIn(f"not sealed (process {pid} still records)", done.err)
+            self.expect(self.rec("info", "out"), 4, out="still recording")
+            self.expect(self.rec("ls", "."), 0, out="recording")
+            self.expect(self.rec("seal", "out"), 2, err="still records")
+            self.expect(self.rec("rm", "out"), 2, err="still records")
+        finally:
+            os.kill(pid, signal.SIGKILL)
+        for _ in range(100):
+            done = self.rec("info", "out")
+            if "still recording" not in done.out:
+                break
+            time.sleep(0.05)
+        self.expect(done, 4, out="no END")
+        self.expect(self.rec("seal", "out"), 0)
+        self.expect(self.rec("verify", "out"), 0)
+
     def test_disk_full_in_mid_run(self):
         os.mkdir(self.dir / "disk")
         argv = [TRAIN, "--steps", "40"]
