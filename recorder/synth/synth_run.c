@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "recorder/synth/synth_close.h"
 #include "recorder/synth/synth_eval.h"
 #include "store/rlk_recording.h"
 #include "store/rlk_writer.h"
@@ -24,6 +25,7 @@ struct run {
     struct rlk_tensor *tensors; /* of the event at hand */
     uint32_t room;
     uint32_t *members; /* a communicator */
+    struct sy_closers closers;
     struct rlk_synth_result result;
     struct rlk_detail *detail;
 };
@@ -171,14 +173,14 @@ static int write_rank(struct run *run, uint32_t rank, bool first)
         rlk_writer_close(writer, true, &ignored);
         return rc;
     }
-    return rlk_writer_close(writer, !spec->complete, run->detail);
+    return sy_close_later(&run->closers, writer, !spec->complete, run->detail);
 }
 
 static int write_ranks(struct run *run, const struct rlk_synth_options *options)
 {
     const struct sy_spec *spec = run->spec;
     bool first = true;
-    int rc = RLK_OK;
+    int rc = RLK_OK, closed;
 
     for (uint32_t r = 0; r < spec->ranks && !rc; r++) {
         if (!spec->missing[r]) {
@@ -189,7 +191,8 @@ static int write_ranks(struct run *run, const struct rlk_synth_options *options)
         if (!rc && options->progress)
             options->progress(options->context, r, spec->ranks);
     }
-    return rc;
+    closed = sy_close_all(&run->closers, rc ? NULL : run->detail);
+    return rc ? rc : closed;
 }
 
 static int run_init(struct run *run, const struct sy_spec *spec, const char *dir, struct rlk_detail *detail)
