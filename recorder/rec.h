@@ -77,7 +77,8 @@ struct rlki_thread {
     struct rlki_rec *state;
     struct rlki_thread *next, *previous;
     uint32_t ordinal;
-    int busy; /* atomic: this thread is inside the writer */
+    int busy;   /* atomic: this thread is inside the writer */
+    int cancel; /* its cancellation state outside */
     struct rlk_producer *producer;
     struct rlk_tap_ctx *contexts, *recent;
 };

@@ -89,17 +89,20 @@ struct rlki_thread *rlki_thread_self(void)
 
 bool rlki_thread_enter(struct rlki_thread *thread)
 {
+    /* A thread that waits for room may not be cancelled there: the writer would wait for it. */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &thread->cancel);
     /* Sequentially consistent on both sides: either the closer sees us busy, or we see it closed. */
     __atomic_store_n(&thread->busy, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&thread->state->phase, __ATOMIC_SEQ_CST) == RLKI_OPEN)
         return true;
-    __atomic_store_n(&thread->busy, 0, __ATOMIC_RELEASE);
+    rlki_thread_leave(thread);
     return false;
 }
 
 void rlki_thread_leave(struct rlki_thread *thread)
 {
     __atomic_store_n(&thread->busy, 0, __ATOMIC_RELEASE);
+    pthread_setcancelstate(thread->cancel, NULL);
 }
 
 static void thread_gone(void *value)

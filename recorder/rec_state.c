@@ -111,8 +111,9 @@ static bool open_environment(struct rlki_rec *state)
 {
     struct rlk_detail detail = {""};
     char text[700];
-    int rc = RLK_OK;
+    int rc = RLK_OK, cancel;
     sigset_t all, before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     pthread_mutex_lock(&state->lock);
     if (__atomic_load_n(&state->phase, __ATOMIC_ACQUIRE) == RLKI_FRESH) {
         sigfillset(&all); /* the writer's thread inherits it: the program's signals never land there */
@@ -129,6 +130,7 @@ static bool open_environment(struct rlki_rec *state)
     }
     bool open = __atomic_load_n(&state->phase, __ATOMIC_ACQUIRE) == RLKI_OPEN;
     pthread_mutex_unlock(&state->lock);
+    pthread_setcancelstate(cancel, NULL);
     if (open && !__atomic_load_n(&state->main_seen, __ATOMIC_RELAXED))
         rlki_watch(state);
     if (rc) {

@@ -2,8 +2,10 @@
  * can be read. Every allocation of the recorder, the store and LMDB comes through here (linker option --wrap). */
 #include "recorder/rlk_tap.h"
 #include "store/rlk_reader.h"
+#include "store/rlk_writer.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -187,8 +189,49 @@ static void every_allocation_may_fail(void **state)
     assert_int_equal(system(command), 0);
 }
 
+/* A thread that waits for room in the writer must not be cancelled there: the process would wait for it at its end. */
+static unsigned puts_seen, puts_cancellable;
+int __real_rlk_producer_put(struct rlk_producer *producer, const struct rlk_event *event, uint64_t *seq);
+int __wrap_rlk_producer_put(struct rlk_producer *producer, const struct rlk_event *event, uint64_t *seq);
+
+int __wrap_rlk_producer_put(struct rlk_producer *producer, const struct rlk_event *event, uint64_t *seq)
+{
+    int state = -1;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    puts_seen++;
+    puts_cancellable += state != PTHREAD_CANCEL_DISABLE;
+    pthread_setcancelstate(state, NULL);
+    return __real_rlk_producer_put(producer, event, seq);
+}
+
+static void no_cancellation_inside_the_writer(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/rlk-mem-XXXXXX", command[64];
+    int status = -1;
+    assert_non_null(mkdtemp(dir));
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int after = -1;
+        if (!freopen("/dev/null", "w", stderr))
+            _exit(3);
+        setenv("RLKREC_RECORDING", dir, 1);
+        scenario();
+        pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &after);
+        _exit(puts_seen < 10 || puts_cancellable || after != PTHREAD_CANCEL_ENABLE);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_allocation_may_fail)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_cancellation_inside_the_writer),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

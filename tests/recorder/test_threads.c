@@ -76,7 +76,7 @@ static void many_ranks(void **state)
 
 /* Occurrences of one identity are 0..n-1, each once, whatever threads recorded them. */
 struct occurrences {
-    uint8_t seen[20000];
+    uint8_t seen[1000000];
     unsigned n, bad;
     const char *op;
     int64_t step;
@@ -117,6 +117,22 @@ static void thread_churn(void **state)
     assert_int_equal(rlk_env_scan(env, 0, rlk_env_count(env), check_occurrence, &o, NULL), 0);
     assert_int_equal(o.n, 2000);
     assert_int_equal(o.bad, 0);
+    rlk_env_close(env);
+    run_release(&run);
+}
+
+/* Cancelled threads leave neither a hole in the order nor a lock behind. */
+static void cancelled_threads(void **state)
+{
+    (void)state;
+    struct run run;
+    struct rlk_coverage coverage;
+    static struct occurrences o = {.op = "cancel"};
+    struct rlk_env *env = open_only(&run, (const char *const[]){W "many_ranks", "cancel", NULL});
+    assert_int_equal(rlk_env_coverage(env, &coverage, NULL), RLK_OK);
+    assert_int_equal(coverage.dropped, 0);
+    assert_int_equal(rlk_env_scan(env, 0, rlk_env_count(env), check_occurrence, &o, NULL), 0);
+    assert_true(o.n > 20 && o.n == coverage.events);
     rlk_env_close(env);
     run_release(&run);
 }
@@ -181,10 +197,8 @@ static void training_repeats(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_ranks),
-        cmocka_unit_test(shared_counters),
-        cmocka_unit_test(thread_churn),
-        cmocka_unit_test(training_repeats),
+        cmocka_unit_test(many_ranks),        cmocka_unit_test(shared_counters),  cmocka_unit_test(thread_churn),
+        cmocka_unit_test(cancelled_threads), cmocka_unit_test(training_repeats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  *   many_ranks ranks [RANKS [THREADS]]   each thread speaks for its share of the ranks; every rank computes, then all
  *                                        take part in an all_reduce on group "tp"
  *   many_ranks churn [THREADS]           threads that come, record twice for one rank and go, eight at a time
+ *   many_ranks cancel                    threads that record without pause and are cancelled
  *   many_ranks shared                    four threads record for one rank in one module call, as autograd's threads do
  */
 #include "tests/workloads/tensor.h"
@@ -10,6 +11,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_RANKS = 256, MAX_THREADS = 64 };
 
@@ -111,6 +113,32 @@ static void *share(void *arg)
     return NULL;
 }
 
+static void *record_until_cancelled(void *arg)
+{
+    struct rlk_tap_ctx *ctx = rlk_tap_context(0);
+    while (!arg) {
+        tensor_op_end(tensor_op(ctx, "cancel"));
+        usleep(20);
+    }
+    return NULL;
+}
+
+static int cancel(void)
+{
+    pthread_t threads[4];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 4; i++)
+            if (pthread_create(&threads[i], NULL, record_until_cancelled, NULL))
+                return 1;
+        usleep(20000);
+        for (int i = 0; i < 4; i++)
+            pthread_cancel(threads[i]);
+        for (int i = 0; i < 4; i++)
+            pthread_join(threads[i], NULL);
+    }
+    return 0;
+}
+
 static int shared(void)
 {
     pthread_t threads[4];
@@ -131,6 +159,8 @@ int main(int argc, char **argv)
         return churn(n > 0 ? n : 1000);
     if (!strcmp(mode, "shared"))
         return shared();
+    if (!strcmp(mode, "cancel"))
+        return cancel();
     nranks = n > 0 && n <= MAX_RANKS ? n : nranks;
     n = argc > 3 ? atoi(argv[3]) : 0;
     nthreads = n > 0 && n <= MAX_THREADS ? n : nthreads;
