@@ -29,13 +29,13 @@ static void *take(struct ctx *x, size_t n, size_t size, size_t align)
 
 static const char *string_of(struct ctx *x, uint64_t id)
 {
-    const char *s = "";
+    const char *s = rlki_empty;
     if (x->c.bad || id == 0)
         return s;
     int rc = x->source->string(x->source->context, id, &s);
     if (rc)
         fail(x, rc);
-    return rc ? "" : s;
+    return rc ? rlki_empty : s;
 }
 
 static const char *get_s(struct ctx *x)
@@ -59,7 +59,7 @@ static const struct rlk_attr *get_attrs(struct ctx *x, uint32_t *n)
         struct rlk_attr *a = &list[i];
         a->key = get_s(x);
         a->type = rlki_get_u8(&x->c);
-        a->s = "";
+        a->s = rlki_empty;
         if (a->type == RLK_ATTR_INT)
             a->i = rlki_get_z(&x->c);
         else if (a->type == RLK_ATTR_DOUBLE)
@@ -193,7 +193,7 @@ static void get_tensor(struct ctx *x, struct rlk_tensor *t, uint32_t ordinal[2])
     *t = desc->u.tensor;
     t->role = (mask & RLKI_T_OUT) ? RLK_ROLE_OUT : RLK_ROLE_IN;
     t->state = (mask >> RLKI_T_STATE_SHIFT) & 3;
-    t->reason = t->version = "";
+    t->reason = t->version = rlki_empty;
     uint32_t nth = ordinal[t->role]++;
     t->index = mask & RLKI_T_INDEX ? rlki_get_v32(&x->c) : nth;
     if (t->state == RLK_T_DIGESTED) {
@@ -384,7 +384,7 @@ static int64_t field_z(struct ctx *x, uint64_t mask, uint64_t bit)
 
 static const char *field_s(struct ctx *x, uint64_t mask, uint64_t bit)
 {
-    return mask & bit ? get_s(x) : "";
+    return mask & bit ? get_s(x) : rlki_empty;
 }
 
 int rlki_decode_event(const struct rlki_source *source, const uint8_t *p, size_t n, uint64_t seq,

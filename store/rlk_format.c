@@ -15,6 +15,8 @@ const bool rlki_db_integer[RLKI_DBS] = {
 #undef X
 };
 
+const char rlki_empty[1] = "";
+
 uint64_t rlki_check(enum rlki_database db, const void *key, size_t nkey, const void *body, size_t n)
 {
     uint8_t seed[16 + RLKI_MAX_META_KEY + 1];

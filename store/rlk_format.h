@@ -128,6 +128,9 @@ void rlki_state_put(struct rlki_buf *b, const struct rlki_state *state);
 /* *ranks is malloc'ed (NULL if none), both lists one after the other. RLK_ECORRUPT, RLK_ENOMEM. */
 int rlki_state_get(struct rlki_state *state, uint32_t **ranks, const uint8_t *p, size_t n);
 
+/* The one empty string that a reader gives: equal strings have equal pointers, "" too. */
+extern const char rlki_empty[1];
+
 /* Is it UTF-8 without NUL? (n bytes) */
 bool rlki_utf8(const uint8_t *p, size_t n);
 

@@ -90,7 +90,7 @@ static int keep_desc(struct rlk_env *env, uint64_t id, const uint8_t *p, size_t 
 
 int rlki_env_string(struct rlk_env *env, uint64_t id, const char **out, struct rlk_detail *detail)
 {
-    *out = "";
+    *out = rlki_empty;
     if (id == 0)
         return RLK_OK;
     if (id > env->state.nstrings)

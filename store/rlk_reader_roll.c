@@ -39,8 +39,8 @@ static struct rlk_roll roll_of(int64_t step, uint32_t rank, const struct rlki_no
 {
     return (struct rlk_roll){.step = step,
                              .rank = rank,
-                             .phase = "",
-                             .module = "",
+                             .phase = rlki_empty,
+                             .module = rlki_empty,
                              .out_sum = node->out_sum,
                              .in_sum = node->in_sum,
                              .events = node->events,

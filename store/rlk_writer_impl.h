@@ -124,6 +124,7 @@ struct rlki_blob_slot { /* body of a BLOB slot, the bytes follow; of a BLOB_FAR 
 };
 
 /* rlk_writer_thread.c */
+extern uint64_t rlki_late_ns[2]; /* tests shorten them */
 void *rlki_writer_main(void *writer);
 void rlki_writer_wake(struct rlk_writer *w);
 

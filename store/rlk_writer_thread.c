@@ -7,9 +7,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RESOLVE_NS UINT64_C(30000000000) /* a digest that has not come by then is left out, reason "late" */
-#define CLOSE_NS UINT64_C(10000000000)   /* the same while closing */
-#define HOLE_NS UINT64_C(2000000000)     /* a taken number that is not delivered by then, while closing */
+/* A digest that has not come by then is left out, reason "late": while running, while closing. */
+uint64_t rlki_late_ns[2] = {UINT64_C(30000000000), UINT64_C(10000000000)};
+#define LATER_NS UINT64_C(1000000)   /* for those behind a late one, until one comes: the device may be gone */
+#define HOLE_NS UINT64_C(2000000000) /* a taken number that is not delivered by then, while closing */
 #define IDLE_NS 5000000
 
 struct loop {
@@ -20,7 +21,7 @@ struct loop {
     uint64_t blocked_since; /* 0 = the oldest event is not waiting for a digest */
     uint64_t last_commit, last_progress;
     uint64_t flush_to, flush_mark; /* as of refresh(): what was put before then is taken by the drain that follows */
-    bool closing;
+    bool closing, late;
 };
 
 static void set_fault(struct rlk_writer *w, int code, const struct rlk_detail *detail, int run)
@@ -86,20 +87,23 @@ static bool resolve(struct loop *l, struct rlk_event *e)
     const struct rlk_writer_options *o = &l->w->options;
     bool give_up = false, ready = true;
     if (l->blocked_since)
-        give_up = rlki_now_ns() - l->blocked_since > (l->closing ? CLOSE_NS : RESOLVE_NS);
+        give_up = rlki_now_ns() - l->blocked_since > (l->late ? LATER_NS : rlki_late_ns[l->closing]);
     for (uint32_t i = 0; i < e->ntensors; i++) {
         struct rlk_tensor *t = (struct rlk_tensor *)(uintptr_t)&e->tensors[i]; /* our own copy */
         if (t->state != RLK_T_PENDING)
             continue;
         int rc = o->resolve ? o->resolve(o->resolve_context, t->ticket, &t->sums) : RLK_EUNSUPPORTED;
-        if (rc == RLK_OK)
+        if (rc == RLK_OK) {
             t->state = RLK_T_DIGESTED;
-        else if (rc != RLK_EAGAIN)
+            l->late = false;
+        } else if (rc != RLK_EAGAIN) {
             not_digested(t, rc == RLK_EFULL ? "ring-full" : "unresolved");
-        else if (give_up)
+        } else if (give_up) {
             not_digested(t, "late");
-        else
+            l->late = true;
+        } else {
             ready = false;
+        }
     }
     if (!ready && !l->blocked_since)
         l->blocked_since = rlki_now_ns();

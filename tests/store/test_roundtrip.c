@@ -99,6 +99,18 @@ static void every_field_of_every_kind(void **state)
         for (uint32_t t = 0; t < want.ntensors; t++)
             references += want.tensors[t].state == RLK_T_REFERENCE;
     }
+    const char *empty = NULL;
+    for (uint64_t i = 0; i < 200; i++) { /* "" too is one string */
+        struct rlk_event got;
+        OK(rlk_env_event(env, i, &back, &got, &detail));
+        const char *const texts[] = {got.id, got.who.sample, got.who.phase, got.who.op};
+        for (int k = 0; k < 4; k++)
+            if (!*texts[k]) {
+                assert_true(!empty || empty == texts[k]);
+                empty = texts[k];
+            }
+    }
+    assert_non_null(empty);
     OK(rlk_env_coverage(env, &cov, &detail));
     assert_int_equal(cov.events, EVENTS);
     assert_int_equal(cov.tensors, tensors);

@@ -1,7 +1,7 @@
 /* What the writer does when things go wrong or get tight: threads, flush, late digests, full disks, kill -9, forks,
  * bounds. */
 #include "store/rlk_reader.h"
-#include "store/rlk_writer.h"
+#include "store/rlk_writer_impl.h"
 #include "tests/store/events.h"
 
 #include <pthread.h>
@@ -232,6 +232,42 @@ static void pending(void **state)
     assert_int_equal(cov.nreasons, 1);
     assert_string_equal(cov.not_digested[0].reason, "ring-full");
     rlk_arena_release(&arena);
+    rlk_env_close(env);
+    drop_dir(dir);
+}
+
+/* A device that is gone: closing waits once, not once for each event. */
+static void never_resolved(void **state)
+{
+    (void)state;
+    char dir[256], path[300];
+    struct device device = {0};
+    struct rlk_writer *w;
+    struct rlk_producer *p;
+    struct rlk_coverage cov;
+    path_of(path, dir, "never");
+    const uint64_t closing = rlki_late_ns[1];
+    rlki_late_ns[1] = 300000000;
+    OK(rlk_writer_open(&w, &(struct rlk_writer_options){.dir = path, .resolve = resolve, .resolve_context = &device},
+                       NULL));
+    OK(rlk_writer_producer(w, &p));
+    uint64_t shape[1] = {4};
+    struct rlk_tensor t = {.role = RLK_ROLE_OUT, .state = RLK_T_PENDING, .dtype = RLK_FP32, .ndim = 1, .shape = shape};
+    struct rlk_event e = op_event(0, 0, "m");
+    e.ntensors = 1;
+    e.tensors = &t;
+    t.ticket = 1000;
+    for (int i = 0; i < 100; i++)
+        OK(rlk_producer_put(p, &e, NULL));
+    time_t start = time(NULL);
+    OK(rlk_writer_close(w, false, NULL));
+    assert_true(time(NULL) - start < 15);
+    rlki_late_ns[1] = closing;
+    struct rlk_env *env = reopen(path);
+    OK(rlk_env_coverage(env, &cov, NULL));
+    assert_int_equal(cov.nreasons, 1);
+    assert_string_equal(cov.not_digested[0].reason, "late");
+    assert_int_equal(cov.not_digested[0].count, 100);
     rlk_env_close(env);
     drop_dir(dir);
 }
@@ -597,9 +633,10 @@ static void keep_last_steps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_producers), cmocka_unit_test(pending),   cmocka_unit_test(full_queue),
-        cmocka_unit_test(disk_full),      cmocka_unit_test(killed),    cmocka_unit_test(read_while_written),
-        cmocka_unit_test(forked_child),   cmocka_unit_test(max_bytes), cmocka_unit_test(keep_last_steps),
+        cmocka_unit_test(many_producers),     cmocka_unit_test(pending),      cmocka_unit_test(never_resolved),
+        cmocka_unit_test(full_queue),         cmocka_unit_test(disk_full),    cmocka_unit_test(killed),
+        cmocka_unit_test(read_while_written), cmocka_unit_test(forked_child), cmocka_unit_test(max_bytes),
+        cmocka_unit_test(keep_last_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
