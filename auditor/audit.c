@@ -142,7 +142,7 @@ int rlki_audit_open(struct rlki_audit *audit, const struct rlk_audit_options *op
         rc = rlki_side_open(&audit->side[1], 'b', options->phases ? options->a : options->b, &audit->names, detail);
     if (rc == RLK_OK) {
         audit->same_layout = !layouts_differ(&audit->side[0], &audit->side[1]);
-        audit->cross = options->phases || options->map || !audit->same_layout;
+        audit->cross = options->phases || options->map || options->by_name || !audit->same_layout;
     }
     return rc;
 }
@@ -172,12 +172,24 @@ void rlki_audit_close(struct rlki_audit *audit)
     rlki_names_release(&audit->names);
 }
 
-static int compare(struct rlki_audit *audit)
+int rlki_audit_compare(struct rlki_audit *audit)
 {
     int rc = audit->cross ? rlki_cross_walk(audit) : rlki_walk(audit);
     if (rc == RLK_OK && rlki_failed(audit))
         rc = rlk_fail(audit->detail, RLK_ENOMEM, "comparing");
-    return rc;
+    if (rc || !audit->repacked || audit->cross)
+        return rc;
+    struct rlk_audit_options again = audit->opt; /* samples were dealt out differently: join by sample */
+    struct rlki_hash self[2] = {audit->self_roots[0], audit->self_roots[1]};
+    struct rlk_detail *detail = audit->detail;
+    memset(audit->self_roots, 0, sizeof audit->self_roots);
+    again.by_name = true;
+    rlki_audit_close(audit);
+    rc = rlki_audit_open(audit, &again, detail);
+    memcpy(audit->self_roots, self, sizeof self);
+    if (rc == RLK_OK)
+        rlki_note(audit, "the two recordings pack samples differently: joined by sample");
+    return rc == RLK_OK ? rlki_audit_compare(audit) : rc;
 }
 
 /* Event identities that are roots of one recording against a repeat of it. */
@@ -194,7 +206,7 @@ static int self_roots(struct rlki_hash *out, const char *a, const char *const *r
         opt.allow_source = true;
         rc = rlki_audit_open(&self, &opt, detail);
         if (rc == RLK_OK)
-            rc = compare(&self);
+            rc = rlki_audit_compare(&self);
         for (size_t k = 0; k < self.nfound && rc == RLK_OK; k++)
             if (!self.found[k].dropped && self.found[k].root == RLKI_ROOT_TRUE)
                 rlki_hash_put(out, self.found[k].event_key, 1);
@@ -213,7 +225,7 @@ int rlk_audit_first_diff(json_t **out, const struct rlk_audit_options *options, 
     if (rc == RLK_OK && options->b)
         rc = self_roots(&audit.self_roots[1], options->b, options->self_b, options->nself_b, options, detail);
     if (rc == RLK_OK)
-        rc = compare(&audit);
+        rc = rlki_audit_compare(&audit);
     if (rc == RLK_OK)
         rc = rlki_result(&audit, out);
     rlki_audit_close(&audit);

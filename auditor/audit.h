@@ -101,6 +101,7 @@ struct rlki_audit {
     struct rlki_names names;
     struct rlki_side side[2]; /* A, B; across phases B is opened from the same directory */
     bool cross;               /* other layouts, phases or module trees: composed, not rank by rank */
+    bool repacked;            /* the two pack samples differently: to be joined by sample (starts anew, crossing) */
     bool same_layout;         /* so local tensors compare rank by rank even then */
     struct rlki_mapping *mapping;
     struct rlk_detail *detail;
@@ -183,6 +184,8 @@ struct rlki_value {
     const char *why; /* not known */
     uint8_t dtype;
     struct rlk_sums sums;
+    uint32_t nsamples; /* per-sample sums that hold all of it: their number, and a sum that does not know their order */
+    uint64_t samples;
     rlk_u128 view;
     bool has_producer;
     uint32_t env;
@@ -199,6 +202,9 @@ int rlki_value_producer(struct rlki_audit *audit, int side, const struct rlk_eve
  * compared; NO. */
 int rlki_reach(struct rlki_audit *audit, int side, uint32_t env, uint64_t seq, uint32_t output, enum rlki_tri *out);
 
+/* Per-sample sums of a tensor, batch order apart: how many, 0 if they do not hold all of it. *out: of ids and digests;
+ * *ids: of the ids alone (may be NULL). */
+uint32_t rlki_sample_sum(const struct rlk_tensor *tensor, uint64_t *out, uint64_t *ids);
 /* Compares two outputs as recorded. RLKI_MAYBE: *reason says why not. */
 enum rlki_tri rlki_output_equal(const struct rlk_tensor *a, const struct rlk_tensor *b, const char **reason);
 
@@ -274,5 +280,7 @@ int rlki_mechanism(struct rlki_audit *audit, const struct rlki_found *found, con
 /* audit.c */
 int rlki_audit_open(struct rlki_audit *audit, const struct rlk_audit_options *options, struct rlk_detail *detail);
 void rlki_audit_close(struct rlki_audit *audit);
+/* Walks; where the two turn out to pack samples differently, once more by sample. */
+int rlki_audit_compare(struct rlki_audit *audit);
 
 #endif

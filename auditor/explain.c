@@ -309,9 +309,7 @@ int rlk_audit_explain(json_t **out, const struct rlk_audit_options *options, int
     *out = NULL;
     int rc = rlki_audit_open(&audit, options, detail);
     if (rc == RLK_OK)
-        rc = audit.cross ? rlki_cross_walk(&audit) : rlki_walk(&audit);
-    if (rc == RLK_OK && rlki_failed(&audit))
-        rc = RLK_ENOMEM;
+        rc = rlki_audit_compare(&audit);
     if (rc == RLK_OK && !rlki_stop(&audit))
         rc = rlki_first(&audit, rank, &first);
     if (rc)

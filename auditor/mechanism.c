@@ -106,6 +106,8 @@ static bool by_attributes(struct mechanism *m, const struct rlki_ev *a, const st
 
 static void by_collective(struct mechanism *m, const struct rlki_ev *a, const struct rlki_ev *b)
 {
+    if (a->e.kind != b->e.kind)
+        return;
     bool algo = !same_text(a->e.u.collective.algo, b->e.u.collective.algo);
     bool proto = !same_text(a->e.u.collective.proto, b->e.u.collective.proto);
     bool channels = a->e.u.collective.channels != b->e.u.collective.channels;
@@ -142,6 +144,24 @@ static void by_topology(struct rlki_audit *audit, struct mechanism *m)
     class_is(m, "collective-topology", "medium");
 }
 
+/* Which samples of a batch differ, where sums were kept for each. */
+static void by_samples(struct mechanism *m, const struct rlk_tensor *a, const struct rlk_tensor *b)
+{
+    char list[200] = "";
+    size_t n = 0;
+    uint32_t differing = 0;
+    for (uint32_t i = 0; i < a->nsamples && i < 4096; i++)
+        for (uint32_t k = 0; k < b->nsamples && k < 4096; k++) {
+            const struct rlk_sample_part *x = &a->samples[i], *y = &b->samples[k];
+            if (strcmp(x->id, y->id) != 0 || !x->has_sums || !y->has_sums || rlk_sums_same_bits(&x->sums, &y->sums))
+                continue;
+            if (differing++ < 4 && n < sizeof list)
+                n += (size_t)snprintf(list + n, sizeof list - n, "%s%.40s", n ? ", " : "", x->id);
+        }
+    if (differing)
+        say(m, "%u of %u samples differ: %s%s", differing, a->nsamples, list, differing > 4 ? ", ..." : "");
+}
+
 static void by_tensor(struct mechanism *m, const struct rlk_tensor *a, const struct rlk_tensor *b,
                       const json_t *difference)
 {
@@ -151,6 +171,8 @@ static void by_tensor(struct mechanism *m, const struct rlk_tensor *a, const str
         say(m, "dtype %s in A, %s in B", rlk_dtype_name(a->dtype), rlk_dtype_name(b->dtype));
         class_is(m, "dtype", "high");
     }
+    if (a && b)
+        by_samples(m, a, b);
     if (grade && (strcmp(grade, "sign-of-zero") == 0 || strcmp(grade, "nan-payload") == 0)) {
         say(m, "the value digests are equal: only %s differs",
             strcmp(grade, "sign-of-zero") == 0 ? "the sign of zero" : "the payload of NaN");
@@ -162,6 +184,18 @@ static void by_tensor(struct mechanism *m, const struct rlk_tensor *a, const str
                      : "the multiset digests are equal: the same units in another order");
         class_is(m, "permutation", bytes ? "high" : "medium");
     }
+}
+
+/* Across layouts: one side sums on one rank what the other sums over several. */
+static void by_layout(struct rlki_audit *audit, struct mechanism *m, const struct rlki_ev *ev)
+{
+    if (audit->same_layout || (ev[0].e.kind != RLK_EV_COLLECTIVE && ev[1].e.kind != RLK_EV_COLLECTIVE))
+        return;
+    if (ev[0].e.kind == ev[1].e.kind)
+        say(m, "%.60s over another number of ranks", ev[0].e.who.op);
+    else
+        say(m, "made by %.60s in A and by %.60s in B: sums are taken in another order", ev[0].e.who.op, ev[1].e.who.op);
+    class_is(m, "layout-reduction", "medium");
 }
 
 static void by_repeats(const struct rlki_found *found, struct mechanism *m)
@@ -220,8 +254,12 @@ int rlki_mechanism(struct rlki_audit *audit, const struct rlki_found *found, con
         by_kind(audit, found, &m, ev);
         by_tensor(&m, t[0], t[1], difference);
         if (found->role == RLK_ROLE_OUT) {
-            by_launches(&m, &ev[0], &ev[1]);
-            attributes = by_attributes(&m, &ev[0], &ev[1]);
+            if (audit->cross)
+                by_layout(audit, &m, ev);
+            if (ev[0].op == ev[1].op) {
+                by_launches(&m, &ev[0], &ev[1]);
+                attributes = by_attributes(&m, &ev[0], &ev[1]);
+            }
             if (ev[0].e.kind == RLK_EV_OP && !same_text(ev[0].e.u.op.contract, ev[1].e.u.op.contract))
                 say(&m, "contract %.80s in A, %.80s in B", ev[0].e.u.op.contract, ev[1].e.u.op.contract);
             by_repeats(found, &m);
@@ -230,7 +268,7 @@ int rlki_mechanism(struct rlki_audit *audit, const struct rlki_found *found, con
                                   : "what was read is not what its producer wrote");
         }
     }
-    if (audit->cross && found->role == RLK_ROLE_OUT && !m.class && !audit->opt.phases)
+    if (!audit->same_layout && found->role == RLK_ROLE_OUT && !m.class)
         class_is(&m, "layout-reduction", "low");
     if (attributes && !m.class)
         class_is(&m, "launch-config", "low");

@@ -23,6 +23,7 @@ struct rlk_audit_options {
     const char *map;    /* file: other module trees (docs/identity.md, "Map files"), or NULL */
     const char *dims;   /* file: placements of local tensors ("Dims files"), or NULL */
     bool allow_source;  /* --allow source */
+    bool by_name;       /* join tensors by name and sample even where the layouts are the same */
     void (*progress)(void *context, uint64_t done, uint64_t total);
     void *progress_context;
 };

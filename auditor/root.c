@@ -87,6 +87,15 @@ int rlki_judge_input(struct rlki_audit *audit, const struct rlki_ev *a, const st
     return RLK_OK;
 }
 
+/* Other samples in what should be the same tensor: batches were packed or dealt out in another way. */
+static void look_at_packing(struct rlki_audit *audit, const struct rlk_tensor *a, const struct rlk_tensor *b)
+{
+    uint64_t x, y, ids_a, ids_b;
+    uint32_t na = rlki_sample_sum(a, &x, &ids_a), nb = rlki_sample_sum(b, &y, &ids_b);
+    if (na && nb && (na != nb || ids_a != ids_b))
+        audit->repacked = true;
+}
+
 /* Compares the outputs of a pair and marks them on both sides. */
 static void mark_pair(struct rlki_audit *audit, struct rlki_ev *a, struct rlki_ev *b)
 {
@@ -94,6 +103,8 @@ static void mark_pair(struct rlki_audit *audit, struct rlki_ev *a, struct rlki_e
     for (uint32_t i = 0; i < na || i < nb; i++) {
         const struct rlk_tensor *ta = rlki_ev_tensor(a, RLK_ROLE_OUT, i), *tb = rlki_ev_tensor(b, RLK_ROLE_OUT, i);
         const char *reason = NULL;
+        if (ta && tb && (ta->nsamples || tb->nsamples))
+            look_at_packing(audit, ta, tb);
         enum rlki_tri equal = ta && tb ? rlki_output_equal(ta, tb, &reason) : RLKI_NO;
         enum rlki_mark mark = equal == RLKI_YES ? RLKI_MARK_EQUAL : equal == RLKI_NO ? RLKI_MARK_DIFF : RLKI_MARK_DARK;
         if (equal == RLKI_MAYBE)

@@ -6,6 +6,26 @@
 #include "auditor/audit.h"
 
 #include <string.h>
+#include <xxhash.h>
+
+uint32_t rlki_sample_sum(const struct rlk_tensor *tensor, uint64_t *out, uint64_t *ids)
+{
+    uint64_t elements = 0;
+    *out = 0;
+    if (ids)
+        *ids = 0;
+    for (uint32_t i = 0; i < tensor->nsamples; i++) {
+        const struct rlk_sample_part *s = &tensor->samples[i];
+        uint64_t id = XXH3_64bits(s->id, strlen(s->id));
+        if (!s->has_sums)
+            return 0;
+        elements += s->sums.elements;
+        *out += rlki_mix(rlki_mix(id, s->sums.positional.lo), s->sums.positional.hi ^ s->sums.elements);
+        if (ids)
+            *ids += rlki_mix(97, id);
+    }
+    return elements == tensor->sums.elements ? tensor->nsamples : 0;
+}
 
 int rlki_value_of(struct rlki_audit *audit, int side, const struct rlk_event *event, uint32_t env,
                   const struct rlk_tensor *tensor, struct rlki_value *out)
@@ -16,6 +36,7 @@ int rlki_value_of(struct rlki_audit *audit, int side, const struct rlk_event *ev
     if (tensor->state == RLK_T_DIGESTED) {
         out->known = true;
         out->sums = tensor->sums;
+        out->nsamples = rlki_sample_sum(tensor, &out->samples, NULL);
         return RLK_OK;
     }
     if (tensor->state == RLK_T_NOT_DIGESTED)
@@ -47,6 +68,7 @@ int rlki_value_of(struct rlki_audit *audit, int side, const struct rlk_event *ev
     out->known = true;
     out->dtype = tensor->ref_view.lo || tensor->ref_view.hi ? tensor->dtype : output->dtype;
     out->sums = output->sums;
+    out->nsamples = rlki_sample_sum(output, &out->samples, NULL);
     return RLK_OK;
 }
 
@@ -56,6 +78,8 @@ enum rlki_tri rlki_value_equal(const struct rlki_value *a, const struct rlki_val
         return RLKI_MAYBE;
     bool same_view = rlk_u128_equal(a->view, b->view);
     bool seen_through = a->view.lo || a->view.hi || b->view.lo || b->view.hi;
+    if (same_view && a->dtype == b->dtype && a->nsamples && a->nsamples == b->nsamples && a->samples == b->samples)
+        return RLKI_YES; /* another order of the batch */
     if (same_view)
         return a->dtype == b->dtype && rlk_sums_same_bits(&a->sums, &b->sums) ? RLKI_YES : RLKI_NO;
     if (a->has_producer && b->has_producer)
@@ -183,6 +207,10 @@ enum rlki_tri rlki_output_equal(const struct rlk_tensor *a, const struct rlk_ten
             *reason = "placement";
             return RLKI_MAYBE;
         }
+        uint64_t x, y;
+        uint32_t n = rlki_sample_sum(a, &x, NULL);
+        if (n && n == rlki_sample_sum(b, &y, NULL) && x == y)
+            return RLKI_YES; /* the same samples, in this or another order */
         return rlk_sums_same_bits(&a->sums, &b->sums) ? RLKI_YES : RLKI_NO;
     }
     const struct rlk_tensor *t = a->state == RLK_T_DIGESTED ? b : a;

@@ -200,7 +200,7 @@ int rlki_walk(struct rlki_audit *audit)
     const struct rlki_side *a = &audit->side[0], *b = &audit->side[1];
     size_t i = 0, j = 0;
     int rc = RLK_OK;
-    while ((i < a->ntotals || j < b->ntotals) && rc == RLK_OK && !rlki_stop(audit)) {
+    while ((i < a->ntotals || j < b->ntotals) && rc == RLK_OK && !rlki_stop(audit) && !audit->repacked) {
         int64_t step = j == b->ntotals || (i < a->ntotals && a->totals[i].step < b->totals[j].step) ? a->totals[i].step
                                                                                                     : b->totals[j].step;
         bool in_a = i < a->ntotals && a->totals[i].step == step, in_b = j < b->ntotals && b->totals[j].step == step;

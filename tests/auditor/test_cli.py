@@ -137,6 +137,36 @@ def test_dims():
     assert report["first"]["name"] == "y" and report["first"]["b"]["holders"] == [0, 1]
 
 
+def test_samples_join_whatever_the_batch_order():
+    one, two, order = [["s1", 0, 2], ["s2", 2, 4]], [["s2", 0, 4], ["s1", 4, 2]], [2, 3, 4, 5, 0, 1]
+
+    def batch(samples, permute, fault=None):
+        edit = ([{"mask": {"all": True}, "change": {"permute": order}}] if permute else []) + ([fault] if fault else [])
+        ids = {"name": "ids", "dtype": "int64", "shape": [6], "fill": {"int": [0, 99, 1]}, "samples": samples, "edit": edit[:permute]}
+        x = {"name": "x", "dtype": "bf16", "shape": [6, 8], "fill": {"normal": 1}, "samples": samples, "edit": edit[:permute]}
+        y = {"name": "y", "dtype": "bf16", "shape": [6, 8], "fill": {"normal": 2}, "samples": samples, "edit": edit}
+        return [{"op": "aten::embedding", "module": "emb", "in": [ids], "out": [x]},
+                {"op": "aten::mm", "module": "fc", "in": [{**x, "fill": {"like": "x"}, "edit": []}], "out": [y]}]
+
+    a, b = synth("a", batch(one, False)), synth("b", batch(two, True))
+    c = synth("c", batch(two, True, {"mask": {"rows": [4]}, "change": {"ulp": 1}}))
+    diff(a, b, code=0)
+    report = diff(a, c, code=1)
+    assert report["first"]["module"] == "fc" and "1 of 2 samples differ: s1" in json.dumps(report)
+
+
+def test_samples_dealt_out_to_other_batches():
+    def part(samples, rows, value, work=0):
+        y = {"name": "y", "dtype": "bf16", "shape": [rows, 8], "fill": {"const": value}, "samples": samples}
+        return {"op": "aten::mm", "module": "fc", "work": work, "in": [], "out": [y]}
+
+    a = synth("a", [part([["s1", 0, 2], ["s2", 2, 2]], 4, 1)])
+    b = synth("b", [part([["s2", 0, 2]], 2, 1), part([["s1", 0, 2]], 2, 1, work=1)])
+    c = synth("c", [part([["s2", 0, 2]], 2, 1), part([["s1", 0, 2]], 2, 2, work=1)])
+    assert diff(a, b, code=0)["scope"]["compared"] == 2
+    assert diff(a, c, code=1)["first"]["sample"] == "s1"
+
+
 def test_explain():
     a = synth("a", [op("m0"), op("m1", out=2)])
     b = synth("b", [op("m0"), op("m1", out=3)])
