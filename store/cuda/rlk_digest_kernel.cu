@@ -614,12 +614,12 @@ template <int N> __device__ __forceinline__ void digest(const rlkg_params<N> &p)
 }
 
 /* Two sizes of the parameter block: most operators have few tensors, and the block is copied at each launch. */
-extern "C" __global__ void __launch_bounds__(RLKG_THREADS, 3)
+extern "C" __global__ void __launch_bounds__(RLKG_THREADS, RLKG_BLOCKS)
     __rlkrec_digest_8(const __grid_constant__ rlkg_params<8> p)
 {
     digest(p);
 }
-extern "C" __global__ void __launch_bounds__(RLKG_THREADS, 3)
+extern "C" __global__ void __launch_bounds__(RLKG_THREADS, RLKG_BLOCKS)
     __rlkrec_digest_128(const __grid_constant__ rlkg_params<128> p)
 {
     digest(p);

@@ -9,6 +9,7 @@
 #define RLKG_SEGMENTS 128
 #define RLKG_THREADS 256
 #define RLKG_MAX_UNIT 256 /* bytes */
+#define RLKG_BLOCKS 3 /* a multiprocessor: 80 registers a thread; four would spill (32-byte units: 1.8 instead of 3.3 TB/s) */
 
 /* How an element's special values look (docs/digest.md). */
 enum rlkg_class {

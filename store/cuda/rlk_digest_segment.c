@@ -209,7 +209,7 @@ static int gather_runs(struct runs *r, const struct tensor *t, const struct rlk_
     r->empty = false;
     for (uint32_t d = 0; d < t->ndim; d++) {
         const struct rlk_run whole = {0, t->logical[d]};
-        const bool all = !place || place->nruns[d] == RLK_WHOLE;
+        const bool all = !place || !place->nruns || place->nruns[d] == RLK_WHOLE;
         const uint32_t given = all ? 1 : place->nruns[d];
         uint64_t sum = 0;
         r->first[d] = used;
