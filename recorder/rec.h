@@ -120,6 +120,19 @@ void rlki_fault(const char *code, const char *text);
 /* The line alone. */
 void rlki_say(const char *code, const char *text);
 
+/* The launch plane, where there is one (cupti/launch_plane.h): marks in the calling thread's launches, and the last
+ * word before the recording is closed. NULL until CUDA starts. */
+struct rlki_launch_hooks {
+    uint64_t (*begin)(void);
+    const struct rlk_range *(*end)(uint64_t mark, uint32_t *n);
+    void (*close)(void);
+};
+extern const struct rlki_launch_hooks *rlki_launch_hooks; /* atomic */
+static inline const struct rlki_launch_hooks *rlki_launch_plane(void)
+{
+    return __atomic_load_n(&rlki_launch_hooks, __ATOMIC_ACQUIRE);
+}
+
 /* ---- contexts (rec_span.c) */
 #define RLKI_OWN_STEP 1u
 #define RLKI_OWN_PHASE 2u

@@ -82,7 +82,17 @@ static struct rlk_tap_op *begin(struct rlk_tap_ctx *ctx, enum rlk_event_kind kin
     who->pass = rlki_op_string(op, who->pass);
     who->module = rlki_op_string(op, who->module);
     who->sample = rlki_op_string(op, who->sample);
+    op->launches = rlki_launch_plane();
+    op->launch_mark = op->launches ? op->launches->begin() : 0;
     return op;
+}
+
+/* The launches since the op began; good until the thread's next one. */
+static void end_launches(struct rlk_tap_op *op)
+{
+    if (op->launches)
+        op->event.launch_ranges = op->launches->end(op->launch_mark, &op->event.nlaunch_ranges);
+    op->launches = NULL;
 }
 
 struct rlk_tap_op *rlki_op_begin(struct rlk_tap_ctx *ctx, const char *op, const char *contract)
@@ -211,6 +221,7 @@ void rlki_op_end(struct rlk_tap_op *op)
     struct rlki_track *track = op->ctx->state->track;
     uint64_t seq = 0;
     int rc = RLK_ENOMEM;
+    end_launches(op);
     if (!op->broken && join(op))
         rc = rlki_rec_put(op->ctx->state, &op->event, &seq);
     else
@@ -227,6 +238,7 @@ void rlki_op_end(struct rlk_tap_op *op)
 
 void rlki_op_cancel(struct rlk_tap_op *op)
 {
+    end_launches(op);
     /* It may have written before it threw, and its writes are nobody's. */
     for (uint32_t i = 0; i < op->nin; i++)
         rlki_track_forget(op->ctx->state->track, op->in[i].alloc);

@@ -296,12 +296,16 @@ void rlki_rec_leave(void)
         write_line("close", "exit() in a signal handler, in the middle of a tap: the recording is left incomplete");
 }
 
+const struct rlki_launch_hooks *rlki_launch_hooks;
+
 void rlki_rec_close(void)
 {
     struct rlki_rec *state = rlki_rec_now();
     struct rlk_detail detail = {""};
     if (!state)
         return;
+    if (rlki_launch_plane())
+        rlki_launch_plane()->close();
     int was = __atomic_exchange_n(&state->phase, RLKI_CLOSED, __ATOMIC_SEQ_CST);
     if (was != RLKI_OPEN) {
         if (was == RLKI_FAILED)

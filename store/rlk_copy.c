@@ -250,7 +250,7 @@ static struct rlk_event *walk_event(struct walk *w, const struct rlk_event *e)
     to->who.sample = text(w, e->who.sample);
     to->attrs = attrs(w, e->attrs, e->nattrs);
     to->tensors = tensors(w, e->tensors, e->ntensors);
-    if (e->kind == RLK_EV_LAUNCH && e->nlaunches != 1)
+    if (e->kind == RLK_EV_LAUNCH && e->nlaunches == 0)
         fail(w, RLK_EINVAL);
     to->launches = launches(w, e->launches, e->nlaunches);
     limit(w, e->nlaunch_ranges, RLKI_MAX_LIST);

@@ -358,9 +358,10 @@ static int get_kind(struct ctx *x, struct rlk_event *e)
         e->u.leaf.seed = rlki_get_v(&x->c);
         return RLK_OK;
     case RLK_EV_LAUNCH:
-        if (e->nlaunches != 1)
+        if (e->nlaunches == 0)
             x->c.bad = true;
         e->u.launch.entry = get_s(x);
+        e->u.launch.count = rlki_get_v32(&x->c);
         return RLK_OK;
     case RLK_EV_NOTE:
         e->u.note.code = get_s(x);

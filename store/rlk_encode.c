@@ -325,6 +325,7 @@ static void put_kind(struct ctx *c, const struct rlk_event *e)
         break;
     case RLK_EV_LAUNCH:
         put_s(c, e->u.launch.entry);
+        rlki_put_v(b, e->u.launch.count);
         break;
     case RLK_EV_NOTE:
         put_s(c, e->u.note.code);

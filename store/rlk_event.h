@@ -204,7 +204,8 @@ struct rlk_event {
             const char *generator; /* or a generator and its seed */
             uint64_t seed;
         } leaf;
-        struct {               /* launch: launches[0]; nlaunches = 1 */
+        struct {               /* launch: one kernel, copy or graph replay in launches[0], or a graph's definition: its nodes */
+            uint32_t count;    /* kernel launches that this event stands for: 1; 0 for a copy or definition; a replay's nodes */
             const char *entry; /* API entry point, "" if unknown */
         } launch;
         struct {

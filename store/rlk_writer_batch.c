@@ -242,7 +242,7 @@ static void count(struct rlki_batch *b, const struct rlk_event *e)
 {
     struct rlk_coverage *c = &b->state.cov;
     c->events++;
-    c->launches_recorded += e->nlaunches;
+    c->launches_recorded += e->kind == RLK_EV_LAUNCH ? e->u.launch.count : e->nlaunches;
     c->tensors += e->ntensors;
     for (uint32_t i = 0; i < e->ntensors; i++) {
         const struct rlk_tensor *t = &e->tensors[i];

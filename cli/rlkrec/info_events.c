@@ -106,6 +106,18 @@ static void print_detail(FILE *to, const struct rlk_event *e)
         fprintf(to, " %s from %s", rlki_esc(e->u.leaf.name),
                 rlki_esc(e->u.leaf.reference && e->u.leaf.reference[0] ? e->u.leaf.reference : e->u.leaf.generator));
         break;
+    case RLK_EV_LAUNCH:
+        fprintf(to, " %s", rlki_esc(e->u.launch.entry));
+        for (uint32_t i = 0; i < e->nlaunches; i++) {
+            const struct rlk_launch *l = &e->launches[i];
+            fprintf(to, " %s[%u,%u,%u]x[%u,%u,%u]", l->kernel && l->kernel[0] ? rlki_esc(l->kernel) : "-", l->grid[0],
+                    l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2]);
+            if (l->graph != RLK_NO_NODE)
+                fprintf(to, " graph=%lld", (long long)l->graph);
+            if (l->node != RLK_NO_NODE)
+                fprintf(to, " node=%lld", (long long)l->node);
+        }
+        break;
     case RLK_EV_READBACK:
         fprintf(to, " case=%s implementation=%s calls=%llu", rlki_esc(e->u.readback.case_id),
                 rlki_esc(e->u.readback.implementation), (unsigned long long)e->u.readback.calls);

@@ -63,6 +63,7 @@ static int put_launch(struct rlk_producer *p, uint64_t n)
     e.who.op = "aten::mm";
     e.who.occurrence = (uint32_t)(n % 20);
     e.u.launch.entry = "cuLaunchKernelEx";
+    e.u.launch.count = 1;
     return rlk_producer_put(p, &e, NULL);
 }
 

@@ -287,6 +287,7 @@ static void of_kind(struct rng *r, struct rlk_event *e, struct rlk_arena *arena)
         break;
     case RLK_EV_LAUNCH:
         e->u.launch.entry = text(r, arena, "cuLaunchKernel");
+        e->u.launch.count = (uint32_t)rng_below(r, 3);
         break;
     case RLK_EV_NOTE:
         e->u.note.code = text(r, arena, "note");
@@ -521,6 +522,7 @@ static const char *kind_difference(const struct rlk_event *a, const struct rlk_e
         return NULL;
     case RLK_EV_LAUNCH:
         TEXT(u.launch.entry);
+        FIELD(u.launch.count);
         return NULL;
     case RLK_EV_NOTE:
         TEXT(u.note.code);
