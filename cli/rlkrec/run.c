@@ -69,13 +69,18 @@ static char *payload_lines(void)
 }
 
 /* What the parser cannot know. RLKI_GO_ON or the status. */
-static int check_options(const char *payload)
+static int check_options(const char *payload, const struct rlki_install *install)
 {
     struct rlk_select *select = NULL;
     struct rlk_detail detail = {""};
 
-    if (opt.level && (strcmp(opt.level, "launch") == 0 || strcmp(opt.level, "buffer") == 0)) {
-        rlki_say("run: --level %s needs the GPU recorder, which is not built yet (docs/cli.md)", opt.level);
+    if (opt.level && strcmp(opt.level, "buffer") == 0) {
+        rlki_say("run: --level buffer is not built yet (docs/cli.md)");
+        return RLKI_EXIT_CANNOT_START;
+    }
+    if (opt.level && strcmp(opt.level, "launch") == 0 && install->loads && !install->injects) {
+        rlki_say("run: --level launch: this rlkrec was built without the CUDA toolkit and sees no launches; build it with "
+                 "nvcc on the PATH");
         return RLKI_EXIT_CANNOT_START;
     }
     for (uint32_t i = 0; i < opt.payload.n; i++)
@@ -244,7 +249,8 @@ int rlki_cmd_run(int argc, char **argv)
         rlki_fail("run", RLK_ENOMEM, NULL);
         return RLKI_EXIT_CANNOT_START;
     }
-    status = check_options(payload);
+    rlki_install_find(&install);
+    status = check_options(payload, &install);
     if (status != RLKI_GO_ON)
         goto out;
     status = RLKI_EXIT_CANNOT_START;
@@ -255,7 +261,6 @@ int rlki_cmd_run(int argc, char **argv)
         rlki_fail("run", code, &detail);
         goto out;
     }
-    rlki_install_find(&install);
     if (!install.loads)
         rlki_warn("the recorder cannot be loaded, the command runs without it: %s", install.error);
     if (!target.joined) {
