@@ -35,7 +35,7 @@ void rlki_tensor_make(struct rlk_tap_op *op, enum rlk_role role, uint32_t index,
                       struct rlk_tensor *out, struct rlki_write *write);
 
 /* The bytes of a view in logical order (rec_payload.c): malloc'ed. RLK_EINVAL, RLK_ENOMEM. */
-int rlki_gather(const struct rlk_view *view, void **bytes, size_t *n);
+int rlki_payload_bytes(const struct rlk_view *view, void **bytes, size_t *n);
 
 /* Copies the kind's own fields and the launches of `from` into op (rec_detail.c). */
 void rlki_op_take_detail(struct rlk_tap_op *op, const struct rlk_event *from);

@@ -70,7 +70,7 @@ static void apply_flags(const struct rlk_view *view, unsigned char *bytes, size_
     }
 }
 
-int rlki_gather(const struct rlk_view *view, void **bytes, size_t *n)
+int rlki_payload_bytes(const struct rlk_view *view, void **bytes, size_t *n)
 {
     size_t size = rlk_dtype_bytes(view->dtype);
     uint64_t elements = 0;

@@ -127,7 +127,7 @@ static void take_payload(struct rlk_tap_op *op, const struct rlk_tap_tensor *fro
     if ((out->state != RLK_T_DIGESTED && out->state != RLK_T_REFERENCE) ||
         !(from->payload || rlk_select_match(rlki_options.payload, who->step, who->module, who->op, from->name)))
         return;
-    int rc = rlki_gather(&from->view, &bytes, &n);
+    int rc = rlki_payload_bytes(&from->view, &bytes, &n);
     if (rc == RLK_OK)
         rc = rlki_rec_payload(op->ctx->state, bytes, n, &out->payload);
     free(bytes);
