@@ -51,6 +51,19 @@ static int is_passed_on(int sig)
     return 0;
 }
 
+/* By SIGTSTP itself, not SIGSTOP: in an orphaned process group, where nobody could continue us, the kernel ignores it,
+ * for us as for the command. */
+static void stop_ourselves(void)
+{
+    sigset_t stop;
+
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTSTP);
+    raise(SIGTSTP);
+    sigprocmask(SIG_UNBLOCK, &stop, NULL); /* here we stop, and go on when continued */
+    sigprocmask(SIG_BLOCK, &stop, NULL);
+}
+
 /* Every signal in `set` is blocked: they are taken one by one here, so that nothing interrupts anything. */
 static void wait_for(struct rlki_child *child, const sigset_t *set)
 {
@@ -80,7 +93,7 @@ static void wait_for(struct rlki_child *child, const sigset_t *set)
                 kill(child->pid, SIGTSTP);
                 stopped_it = true;
             }
-            raise(SIGSTOP);
+            stop_ourselves();
         } else if (sig == SIGCONT && stopped_it) {
             kill(child->pid, SIGCONT);
             stopped_it = false;

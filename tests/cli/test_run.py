@@ -263,6 +263,9 @@ class Signals(Case):
     def start(self, code=CODE, **kw):
         p = subprocess.Popen([RLKREC, "run", "-o", "out", "--", "python3", "-c", code], cwd=self.dir, env=clean_env(),
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kw)
+        self.addCleanup(p.stdout.close)
+        self.addCleanup(p.stderr.close)
+        self.addCleanup(p.wait)
         self.addCleanup(p.kill)
         self.assertEqual(p.stdout.readline(), b"ready\n")
         return p
@@ -306,12 +309,20 @@ class Signals(Case):
         self.expect(self.rec("run", "--", "python3", "-c", code), 0, out="[] True True\n")
 
     def test_stop_and_continue(self):
-        p = self.start("import time; print('ready', flush=True); time.sleep(1); print('done')")
+        # A process group of its own, with a parent in the session that could continue it: as a shell's job.
+        p = self.start("import time; print('ready', flush=True); time.sleep(2); print('done')", preexec_fn=os.setpgrp)
         child = self.child_of(p.pid)
         p.send_signal(signal.SIGTSTP)
         for pid in (p.pid, child):
             self.wait_state(pid, "T")
         p.send_signal(signal.SIGCONT)
+        self.assertEqual(p.communicate(timeout=60)[0], b"done\n")
+        self.assertEqual(p.returncode, 0)
+
+    def test_stop_where_nobody_could_continue(self):
+        """In an orphaned process group the kernel ignores SIGTSTP: the command goes on, and so do we."""
+        p = self.start("import time; print('ready', flush=True); time.sleep(0.5); print('done')", start_new_session=True)
+        p.send_signal(signal.SIGTSTP)
         self.assertEqual(p.communicate(timeout=60)[0], b"done\n")
         self.assertEqual(p.returncode, 0)
 
