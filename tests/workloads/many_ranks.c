@@ -117,8 +117,12 @@ static void *record_until_cancelled(void *arg)
 {
     struct rlk_tap_ctx *ctx = rlk_tap_context(0);
     while (!arg) {
+        int old;
         tensor_op_end(tensor_op(ctx, "cancel"));
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old); /* TSan is lost when usleep() is cancelled */
         usleep(20);
+        pthread_setcancelstate(old, NULL);
+        pthread_testcancel();
     }
     return NULL;
 }
