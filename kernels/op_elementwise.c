@@ -122,3 +122,30 @@ int rlk_add(struct rlk_world *w, const struct rlk_batch *b, const char *module, 
     }
     return rlki_end(&c, rc, t, 3);
 }
+
+int rlk_select(struct rlk_world *w, const struct rlk_batch *from, const struct rlk_batch *to, const char *module,
+               const int32_t *row, int64_t size, enum rlk_ktype type, rlk_in x, rlk_out y)
+{
+    const struct rlki_tensor t[] = {
+        {"y", true, type, (rlk_in)y, 2, {{RLKI_TOKENS, 0}, {RLKI_WHOLE, size}}, NULL, "tp"}};
+    const size_t bytes = (size_t)size * rlk_ktype_bytes(type);
+    struct rlki_call c;
+    int rc = rlki_check_type(w->x, "rlk.select", type);
+    if (!rc && w->lat.cp != 1)
+        rc = rlk_kfail(&w->x->detail, RLK_K_EUNSUPPORTED, "rlk.select: cp%d, roll out with cp1 (tp%dcp1)", w->lat.cp,
+                       w->lat.tp);
+    for (int64_t k = 0; !rc && k < to->tokens; k++)
+        if (row[k] < 0 || row[k] >= from->tokens)
+            rc = rlk_kfail(&w->x->detail, RLK_K_EINVAL, "rlk.select: row %d of token %lld, use 0 to %lld", row[k],
+                           (long long)k, (long long)from->tokens - 1);
+    if (rc || (rc = rlki_begin(&c, w, to, RLK_MODULE_ELEMENTWISE, "rlk.select", "rlk.select/portable/1", "fwd", module,
+                               t, 1)))
+        return rc;
+    int32_t *index = rlki_take(w->x, (size_t)to->tokens * sizeof *index);
+    rc = index ? c.prims->upload(w->x, index, row, (size_t)to->tokens * sizeof *index) : RLK_K_ENOMEM;
+    for (int i = 0; !rc && to->tokens && i < w->held; i++) {
+        const struct rlki_rows r = {to->tokens, bytes, index, x[i], y[i], bytes, bytes, false};
+        rc = c.prims->rows(w->x, &r);
+    }
+    return rlki_end(&c, rc, t, 1);
+}

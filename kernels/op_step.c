@@ -86,11 +86,11 @@ static int check_param(struct rlk_exec *x, const struct rlk_param *p)
 {
     const struct grid g = grid_of(p);
     if (p->rows <= 0 || p->cols <= 0)
-        return rlk_kfail(&x->detail, RLK_K_EINVAL, "rlk.gradnorm: %s is empty", p->name ? p->name : "?");
+        return rlk_kfail(&x->detail, RLK_K_EINVAL, "%s: a parameter that is empty", p->name ? p->name : "?");
     if ((p->cut == RLK_CUT_OUT && g.row_slabs == 1) || (p->cut == RLK_CUT_IN && g.col_slabs == 1))
         return rlk_kfail(&x->detail, RLK_K_EUNSUPPORTED,
-                         "rlk.gradnorm: %s [%lld][%lld] is cut along a size 8 does not divide", p->name ? p->name : "?",
-                         (long long)p->rows, (long long)p->cols);
+                         "%s: the parameter [%lld][%lld] is cut along a size 8 does not divide",
+                         p->name ? p->name : "?", (long long)p->rows, (long long)p->cols);
     return 0;
 }
 
@@ -101,18 +101,40 @@ static int64_t cells(const struct rlk_param *p, int parts)
     return p->cut == RLK_CUT_NONE ? n : n / parts;
 }
 
+static void local_shape(const struct rlk_world *w, const struct rlk_param *p, int i, int64_t *rows, int64_t *cols)
+{
+    *rows = p->rows;
+    *cols = p->cut == RLK_CUT_IN ? p->cols / w->lat.tp : p->cols;
+    if (p->vocab && p->cut == RLK_CUT_OUT)
+        *rows = (int64_t)rlk_vocab_span(&w->lat, rlk_world_tp(w, i), p->rows).extent;
+    else if (p->cut == RLK_CUT_OUT)
+        *rows = p->rows / w->lat.tp;
+}
+
+int64_t rlk_param_local(const struct rlk_world *w, const struct rlk_param *p, int i)
+{
+    int64_t rows, cols;
+    local_shape(w, p, i, &rows, &cols);
+    return rows * cols;
+}
+
+/* How a parameter-shaped tensor is announced. */
+static struct rlki_tensor announced(const struct rlk_param *p, const char *name, bool output, enum rlk_ktype type,
+                                    rlk_in data)
+{
+    const enum rlki_dim_kind rows = p->cut != RLK_CUT_OUT ? RLKI_WHOLE : p->vocab ? RLKI_VOCAB : RLKI_SLABS;
+    return (struct rlki_tensor){
+        name, output, type, data, 2, {{rows, p->rows}, {p->cut == RLK_CUT_IN ? RLKI_SLABS : RLKI_WHOLE, p->cols}},
+        NULL, "cp"};
+}
+
 static int local_squares(struct rlki_call *c, const struct rlk_param *p, int i, double *out)
 {
     const struct grid g = grid_of(p);
-    const int T = c->w->lat.tp;
-    int64_t rows = p->rows;
-    if (p->vocab && p->cut == RLK_CUT_OUT)
-        rows = (int64_t)rlk_vocab_span(&c->w->lat, rlki_tp(c, i), p->rows).extent;
-    else if (p->cut == RLK_CUT_OUT)
-        rows = p->rows / T;
-    const int64_t cols = p->cut == RLK_CUT_IN ? p->cols / T : p->cols;
+    int64_t rows, cols;
+    local_shape(c->w, p, i, &rows, &cols);
     const struct rlki_sumsq s = {rows, cols, p->cols / g.col_slabs, g.slab_rows, p->grad[i], out};
-    int rc = c->prims->zero(c->w->x, out, (size_t)cells(p, T) * sizeof(double));
+    int rc = c->prims->zero(c->w->x, out, (size_t)cells(p, c->w->lat.tp) * sizeof(double));
     if (!rc && rows)
         rc = c->prims->sumsq(c->w->x, &s);
     return rc;
@@ -160,9 +182,16 @@ int rlk_gradnorm(struct rlk_world *w, const char *module, int params, const stru
             return rc;
         total += cells(&param[p], w->lat.tp);
     }
-    if ((rc = rlki_begin(&c, w, NULL, RLK_MODULE_GRADNORM, "rlk.gradnorm", "rlk.gradnorm/portable/1", "opt", module,
-                         NULL, 0)))
+    struct rlki_tensor *t = malloc(((size_t)params + 1) * sizeof *t);
+    if (!t)
+        return rlk_kfail(&w->x->detail, RLK_K_ENOMEM, "rlk.gradnorm: out of memory for %d parameters", params);
+    for (int p = 0; p < params; p++)
+        t[p] = announced(&param[p], param[p].name ? param[p].name : "grad", false, RLK_K_FP32, (rlk_in)param[p].grad);
+    if ((rc = rlki_begin(&c, w, NULL, RLK_MODULE_GRADNORM, "rlk.gradnorm", "rlk.gradnorm/portable/1", "opt", module, t,
+                         params))) {
+        free(t);
         return rc;
+    }
     for (int i = 0; !rc && i < w->held; i++) {
         for (int j = 0; j < RLK_SLABS; j++)
             bytes[i][j] = (size_t)total * sizeof(double);
@@ -191,7 +220,9 @@ int rlk_gradnorm(struct rlk_world *w, const char *module, int params, const stru
             *norm = sqrt(sum);
     }
     free(host);
-    return rlki_end(&c, rc, NULL, 0);
+    rc = rlki_end(&c, rc, t, params);
+    free(t);
+    return rc;
 }
 
 float rlk_clip_coefficient(double norm, double max_norm)
@@ -211,23 +242,34 @@ static double power(double base, int64_t n)
     return r;
 }
 
-int rlk_adamw(struct rlk_world *w, const struct rlk_adamw *o, const int64_t *n, float *const *master, float *const *m,
-              float *const *v, const float *const *grad, rlk_out weight)
+int rlk_adamw(struct rlk_world *w, const struct rlk_adamw *o, const struct rlk_param *p, float *const *master,
+              float *const *m, float *const *v, rlk_out weight)
 {
+    const struct rlki_tensor t[] = {announced(p, "grad", false, RLK_K_FP32, (rlk_in)p->grad),
+                                    announced(p, "master", false, RLK_K_FP32, (rlk_in)master),
+                                    announced(p, "m", false, RLK_K_FP32, (rlk_in)m),
+                                    announced(p, "v", false, RLK_K_FP32, (rlk_in)v),
+                                    announced(p, "master", true, RLK_K_FP32, (rlk_in)master),
+                                    announced(p, "m", true, RLK_K_FP32, (rlk_in)m),
+                                    announced(p, "v", true, RLK_K_FP32, (rlk_in)v),
+                                    announced(p, "weight", true, o->type, (rlk_in)weight)};
+    const int nt = weight ? 8 : 7;
     struct rlki_call c;
     int rc = rlki_check_type(w->x, "rlk.adamw", o->type);
+    if (!rc)
+        rc = check_param(w->x, p);
     if (!rc && (o->step < 1 || !(o->beta1 >= 0.0f && o->beta1 < 1.0f) || !(o->beta2 >= 0.0f && o->beta2 < 1.0f)))
         rc = rlk_kfail(&w->x->detail, RLK_K_EINVAL, "rlk.adamw: step %lld, beta %g %g; use step >= 1 and 0 <= beta < 1",
                        (long long)o->step, (double)o->beta1, (double)o->beta2);
-    if (rc || (rc = rlki_begin(&c, w, NULL, RLK_MODULE_OPTIMIZER, "rlk.adamw", "rlk.adamw/portable/1", "opt", o->module,
-                               NULL, 0)))
+    if (rc || (rc = rlki_begin(&c, w, NULL, RLK_MODULE_OPTIMIZER, "rlk.adamw", "rlk.adamw/portable/1", "opt",
+                               o->module ? o->module : p->name, t, nt)))
         return rc;
     for (int i = 0; !rc && i < w->held; i++) {
-        const struct rlki_adamw a = {.n = n[i],
+        const struct rlki_adamw a = {.n = rlk_param_local(w, p, i),
                                      .p = master[i],
                                      .m = m[i],
                                      .v = v[i],
-                                     .g = grad[i],
+                                     .g = p->grad[i],
                                      .w = weight ? weight[i] : NULL,
                                      .w_type = o->type,
                                      .coef = o->coefficient,
@@ -242,7 +284,7 @@ int rlk_adamw(struct rlk_world *w, const struct rlk_adamw *o, const int64_t *n, 
                                      .decay = (float)((double)o->lr * (double)o->weight_decay)};
         rc = a.n ? c.prims->adamw(w->x, &a) : 0;
     }
-    return rlki_end(&c, rc, NULL, 0);
+    return rlki_end(&c, rc, t, nt);
 }
 
 int rlk_sample(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_sampling *s, const float *const *z,

@@ -112,7 +112,7 @@ RLKN_FN float rlkn_round_bf16(float a)
 /* The larger value; NaN if either is one. Which zero comes back is left open: callers add +0 or do not look. */
 RLKN_FN float rlkn_max(float a, float b)
 {
-    return (a > b) | (a != a) ? a : b;
+    return ((a > b) | (a != a)) ? a : b;
 }
 
 /* e^x. n = the integer nearest to x*log2(e), r = x - n*ln2 in two fused steps, degree 7, then 2^n in two exact-or-last

@@ -2,7 +2,8 @@
  *
  * What holds for all of them
  * - Tensor arguments are arrays with one pointer a held rank, in the order of world->rank: `x[i]` belongs to rank[i].
- *   Pointers are device memory, dense and row-major; a pointer may be NULL where the rank's extent is 0.
+ *   Pointers are device memory, aligned to 16 bytes, dense and row-major; a pointer may be NULL where the rank's extent
+ * is 0.
  * - n = tokens of the rank: rlk_batch_local(batch, cp). "/TP" = the rank's slabs of that dimension.
  * - type = storage of activations and weights, RLK_K_BF16 or RLK_K_FP32. Gradients of parameters are FP32 and are added
  * to
@@ -121,6 +122,13 @@ int rlk_rope(struct rlk_world *w, const struct rlk_batch *b, const char *module,
 int rlk_add(struct rlk_world *w, const struct rlk_batch *b, const char *module, int64_t size, enum rlk_ktype type,
             rlk_in a, rlk_in c, rlk_out y);
 
+/* ---- rlk.select/portable/1: y[k] = x[row[k]], bytes only; [size] a row. cp must be 1 --------------------------------
+ */
+
+/* row: host memory, one local row of `from` for each token of `to`: the last tokens of a prefill, say. */
+int rlk_select(struct rlk_world *w, const struct rlk_batch *from, const struct rlk_batch *to, const char *module,
+               const int32_t *row, int64_t size, enum rlk_ktype type, rlk_in x, rlk_out y);
+
 /* ---- rlk.embedding/portable/1: table [vocab/TP][hidden] (rlk_vocab_span), y [n][hidden] on every TP rank --------- */
 
 /* ids: host memory, all tokens of the batch. RLK_K_EINVAL names the first id outside [0,vocab). */
@@ -188,15 +196,19 @@ int rlk_gradnorm(struct rlk_world *w, const char *module, int params, const stru
 /* min(1, max_norm / (norm + 1e-6)) rounded once to FP32; 1 when max_norm <= 0. */
 float rlk_clip_coefficient(double norm, double max_norm);
 
-/* rlk.adamw/portable/1: elementwise over n floats of every held rank; weight (type) may be NULL. */
+/* rlk.adamw/portable/1: elementwise over one parameter (p->grad is its gradient). master, m, v are FP32 of the
+ * gradient's local shape; weight (type) may be NULL. */
 struct rlk_adamw {
     const char *module;
     float lr, beta1, beta2, eps, weight_decay, coefficient;
     int64_t step; /* 1 for the first */
     enum rlk_ktype type;
 };
-int rlk_adamw(struct rlk_world *w, const struct rlk_adamw *o, const int64_t *n, float *const *master, float *const *m,
-              float *const *v, const float *const *grad, rlk_out weight);
+int rlk_adamw(struct rlk_world *w, const struct rlk_adamw *o, const struct rlk_param *p, float *const *master,
+              float *const *m, float *const *v, rlk_out weight);
+
+/* Elements of rank i's part of a parameter. */
+int64_t rlk_param_local(const struct rlk_world *w, const struct rlk_param *p, int i);
 
 #ifdef __cplusplus
 }

@@ -316,15 +316,12 @@ static void closing(struct run *r, void **keep[])
     const struct t_spec sw = {RLK_K_FP32, ROWS_SLABS, T_I, COLS_WHOLE, T_H};
     const struct t_spec st = {r->c->type, ROWS_SLABS, T_I, COLS_WHOLE, T_H};
     double norm[1] = {0};
-    int64_t n[T_RANKS];
     TRY(rlk_gradnorm(w, "optimizer", 4, p, norm));
     void **master = in(r, sw, 1), **m = t_blank(&r->e, &sw), **v = t_blank(&r->e, &sw), **wt = t_blank(&r->e, &st);
-    for (int i = 0; i < w->held; i++)
-        n[i] = T_I / w->lat.tp * T_H;
     struct rlk_adamw o = {"optimizer", 1e-2f,     0.9f, 0.95f, 1e-8f, 0.1f, rlk_clip_coefficient(norm[0], 1.0),
                           1,           r->c->type};
     for (o.step = 1; o.step <= 3; o.step++)
-        TRY(rlk_adamw(w, &o, n, F(master), F(m), F(v), CF(keep[0]), wt));
+        TRY(rlk_adamw(w, &o, &p[0], F(master), F(m), F(v), wt));
     struct t_output *so = &r->out->out[r->out->n++];
     *so = (struct t_output){"grad norm", "gradnorm", false, sizeof norm, sizeof norm, malloc(sizeof norm)};
     memcpy(so->data, norm, sizeof norm);

@@ -124,9 +124,47 @@ static void among_strangers(void **state)
     through_cache(8, 64, RLK_K_BF16, 2);
 }
 
+/* The last token of each sequence, for sampling; and one that does not exist. */
+static void select_rows(void **state)
+{
+    enum { W = 48 };
+    static const int32_t L[] = {3, 1, 5}, ONE[] = {1, 1, 1}, ROW[] = {2, 3, 8}, BAD[] = {2, 3, 9};
+    struct t_case c = {.device = device,
+                       .tp = 2,
+                       .cp = 1,
+                       .threads = 1,
+                       .sequences = 3,
+                       .length = L,
+                       .type = RLK_K_BF16,
+                       .fill = FILL_RANDOM,
+                       .seed = 2,
+                       .head_dim = 64};
+    const struct t_spec s = {RLK_K_BF16, ROWS_TOKENS, 0, COLS_WHOLE, W};
+    struct t_env e;
+    struct rlk_batch *few;
+    (void)state;
+    assert_int_equal(t_env_init(&e, &c), 0);
+    workspace(&e);
+    assert_int_equal(rlk_batch_new(&e.x, &e.w.lat, 3, ONE, NULL, &few), 0);
+    uint16_t *host = t_fill(&e, &c, &s, 1, 1);
+    void **x = t_shard(&e, &s, host), **y = t_blank(&e, &s);
+    assert_int_equal(rlk_select(&e.w, e.b, few, "last", ROW, W, RLK_K_BF16, (rlk_in)x, y), 0);
+    for (int i = 0; i < 2; i++) {
+        uint16_t *got = download(&e, y[i], (size_t)3 * W * 2);
+        for (int r = 0; r < 3; r++)
+            assert_memory_equal(got + r * W, host + ROW[r] * W, W * 2);
+        free(got);
+    }
+    assert_int_equal(rlk_select(&e.w, e.b, few, "last", BAD, W, RLK_K_BF16, (rlk_in)x, y), RLK_K_EINVAL);
+    free(host);
+    rlk_batch_free(&e.x, few);
+    t_env_release(&e);
+}
+
 int main(int argc, char **argv)
 {
     device = t_device(argc, argv);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(alone), cmocka_unit_test(among_strangers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(alone), cmocka_unit_test(among_strangers),
+                                       cmocka_unit_test(select_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

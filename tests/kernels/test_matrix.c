@@ -13,6 +13,8 @@
 static enum rlk_device device;
 static bool whole;    /* the long matrix */
 static bool emulated; /* GPU code run on the CPU, or under a sanitizer: small cases only */
+#define GOLDEN_BF16 0x448cbd84dbb2e543ull
+#define GOLDEN_FP32 0x2a6887c7e3f7e27bull
 static const int DEGREE[] = {1, 2, 4, 8};
 static const char *const FILL[] = {"random", "cancelling", "denormal", "outlier", "nan"};
 
@@ -346,6 +348,36 @@ static void bf16_nodes(void **state)
     t_result_free(&a);
 }
 
+/* The bits of the contracts themselves: these numbers change only with a new contract version. */
+static void golden(void **state)
+{
+    static const int32_t L[] = {17, 0, 130};
+    static const uint64_t WANT[] = {GOLDEN_BF16, GOLDEN_FP32};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct t_case c = {.device = device,
+                           .tp = 1 + i,
+                           .cp = 2,
+                           .threads = 2,
+                           .sequences = 3,
+                           .length = L,
+                           .type = i ? RLK_K_FP32 : RLK_K_BF16,
+                           .fill = FILL_RANDOM,
+                           .seed = 2024,
+                           .head_dim = i ? 128 : 64};
+        struct t_result r;
+        uint64_t h = 14695981039346656037ull;
+        run_or_fail(&c, &r);
+        for (int k = 0; k < r.n; k++)
+            for (size_t n = 0; n < r.out[k].bytes; n++)
+                h = (h ^ ((unsigned char *)r.out[k].data)[n]) * 1099511628211ull;
+        t_result_free(&r);
+        if (h != WANT[i])
+            fail_msg("the bits of %s are 0x%016llx, the contract's are 0x%016llx", i ? "fp32" : "bf16",
+                     (unsigned long long)h, (unsigned long long)WANT[i]);
+    }
+}
+
 static void long_sequence(void **state)
 {
     static const int32_t L[] = {4097};
@@ -413,6 +445,9 @@ int main(int argc, char **argv)
         whole |= strcmp(argv[i], "long") == 0;
     for (int i = 1; i < argc; i++)
         emulated |= strcmp(argv[i], "emulated") == 0 || strcmp(argv[i], "small") == 0;
+    const struct CMUnitTest gold[] = {cmocka_unit_test(golden)};
+    if (argc > 1 && strcmp(argv[argc - 1], "golden") == 0)
+        return cmocka_run_group_tests(gold, NULL, NULL);
     const struct CMUnitTest small[] = {cmocka_unit_test(emulation)};
     if (emulated)
         return cmocka_run_group_tests(small, NULL, NULL);
@@ -420,6 +455,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(packed_mixture),   cmocka_unit_test(single_lengths), cmocka_unit_test(hard_inputs),
         cmocka_unit_test(empty_batch),      cmocka_unit_test(mates),          cmocka_unit_test(repeats),
         cmocka_unit_test(instruction_sets), cmocka_unit_test(flush_to_zero),  cmocka_unit_test(noisy_stream),
-        cmocka_unit_test(bf16_nodes),       cmocka_unit_test(long_sequence)};
+        cmocka_unit_test(bf16_nodes),       cmocka_unit_test(golden),         cmocka_unit_test(long_sequence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
