@@ -242,34 +242,24 @@ static double power(double base, int64_t n)
     return r;
 }
 
-int rlk_adamw(struct rlk_world *w, const struct rlk_adamw *o, const struct rlk_param *p, float *const *master,
-              float *const *m, float *const *v, rlk_out weight)
+static int adamw(struct rlk_world *w, const struct rlk_adamw *o, const char *module, const struct rlki_tensor *t,
+                 int nt, const int64_t *n, float *const *master, float *const *m, float *const *v,
+                 const float *const *grad, rlk_out weight)
 {
-    const struct rlki_tensor t[] = {announced(p, "grad", false, RLK_K_FP32, (rlk_in)p->grad),
-                                    announced(p, "master", false, RLK_K_FP32, (rlk_in)master),
-                                    announced(p, "m", false, RLK_K_FP32, (rlk_in)m),
-                                    announced(p, "v", false, RLK_K_FP32, (rlk_in)v),
-                                    announced(p, "master", true, RLK_K_FP32, (rlk_in)master),
-                                    announced(p, "m", true, RLK_K_FP32, (rlk_in)m),
-                                    announced(p, "v", true, RLK_K_FP32, (rlk_in)v),
-                                    announced(p, "weight", true, o->type, (rlk_in)weight)};
-    const int nt = weight ? 8 : 7;
     struct rlki_call c;
     int rc = rlki_check_type(w->x, "rlk.adamw", o->type);
-    if (!rc)
-        rc = check_param(w->x, p);
     if (!rc && (o->step < 1 || !(o->beta1 >= 0.0f && o->beta1 < 1.0f) || !(o->beta2 >= 0.0f && o->beta2 < 1.0f)))
         rc = rlk_kfail(&w->x->detail, RLK_K_EINVAL, "rlk.adamw: step %lld, beta %g %g; use step >= 1 and 0 <= beta < 1",
                        (long long)o->step, (double)o->beta1, (double)o->beta2);
-    if (rc || (rc = rlki_begin(&c, w, NULL, RLK_MODULE_OPTIMIZER, "rlk.adamw", "rlk.adamw/portable/1", "opt",
-                               o->module ? o->module : p->name, t, nt)))
+    if (rc ||
+        (rc = rlki_begin(&c, w, NULL, RLK_MODULE_OPTIMIZER, "rlk.adamw", "rlk.adamw/portable/1", "opt", module, t, nt)))
         return rc;
     for (int i = 0; !rc && i < w->held; i++) {
-        const struct rlki_adamw a = {.n = rlk_param_local(w, p, i),
+        const struct rlki_adamw a = {.n = n[i],
                                      .p = master[i],
                                      .m = m[i],
                                      .v = v[i],
-                                     .g = p->grad[i],
+                                     .g = grad[i],
                                      .w = weight ? weight[i] : NULL,
                                      .w_type = o->type,
                                      .coef = o->coefficient,
@@ -285,6 +275,32 @@ int rlk_adamw(struct rlk_world *w, const struct rlk_adamw *o, const struct rlk_p
         rc = a.n ? c.prims->adamw(w->x, &a) : 0;
     }
     return rlki_end(&c, rc, t, nt);
+}
+
+int rlk_adamw(struct rlk_world *w, const struct rlk_adamw *o, const int64_t *n, float *const *master, float *const *m,
+              float *const *v, const float *const *grad, rlk_out weight)
+{
+    return adamw(w, o, o->module, NULL, 0, n, master, m, v, grad, weight);
+}
+
+int rlk_adamw_param(struct rlk_world *w, const struct rlk_adamw *o, const struct rlk_param *p, float *const *master,
+                    float *const *m, float *const *v, rlk_out weight)
+{
+    const struct rlki_tensor t[] = {announced(p, "grad", false, RLK_K_FP32, (rlk_in)p->grad),
+                                    announced(p, "master", false, RLK_K_FP32, (rlk_in)master),
+                                    announced(p, "m", false, RLK_K_FP32, (rlk_in)m),
+                                    announced(p, "v", false, RLK_K_FP32, (rlk_in)v),
+                                    announced(p, "master", true, RLK_K_FP32, (rlk_in)master),
+                                    announced(p, "m", true, RLK_K_FP32, (rlk_in)m),
+                                    announced(p, "v", true, RLK_K_FP32, (rlk_in)v),
+                                    announced(p, "weight", true, o->type, (rlk_in)weight)};
+    int64_t n[RANKS];
+    const int rc = check_param(w->x, p);
+    for (int i = 0; i < w->held; i++)
+        n[i] = rlk_param_local(w, p, i);
+    return rc ? rc
+              : adamw(w, o, o->module ? o->module : p->name, t, weight ? 8 : 7, n, master, m, v,
+                      (const float *const *)p->grad, weight);
 }
 
 int rlk_sample(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_sampling *s, const float *const *z,

@@ -196,16 +196,19 @@ int rlk_gradnorm(struct rlk_world *w, const char *module, int params, const stru
 /* min(1, max_norm / (norm + 1e-6)) rounded once to FP32; 1 when max_norm <= 0. */
 float rlk_clip_coefficient(double norm, double max_norm);
 
-/* rlk.adamw/portable/1: elementwise over one parameter (p->grad is its gradient). master, m, v are FP32 of the
- * gradient's local shape; weight (type) may be NULL. */
+/* rlk.adamw/portable/1: elementwise; master, m, v, grad are FP32; weight (type) may be NULL. */
 struct rlk_adamw {
     const char *module;
     float lr, beta1, beta2, eps, weight_decay, coefficient;
     int64_t step; /* 1 for the first */
     enum rlk_ktype type;
 };
-int rlk_adamw(struct rlk_world *w, const struct rlk_adamw *o, const struct rlk_param *p, float *const *master,
-              float *const *m, float *const *v, rlk_out weight);
+/* Over n[i] elements of rank i, of any shape: nothing is announced but the call. */
+int rlk_adamw(struct rlk_world *w, const struct rlk_adamw *o, const int64_t *n, float *const *master, float *const *m,
+              float *const *v, const float *const *grad, rlk_out weight);
+/* The same over one parameter, whose tensors are announced with their placement; p->grad is the gradient. */
+int rlk_adamw_param(struct rlk_world *w, const struct rlk_adamw *o, const struct rlk_param *p, float *const *master,
+                    float *const *m, float *const *v, rlk_out weight);
 
 /* Elements of rank i's part of a parameter. */
 int64_t rlk_param_local(const struct rlk_world *w, const struct rlk_param *p, int i);

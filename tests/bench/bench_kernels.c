@@ -171,7 +171,7 @@ static int do_adamw(void *v)
     struct args *a = v;
     const struct rlk_adamw o = {"optimizer", 1e-6f, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f, 3, RLK_K_BF16};
     const struct rlk_param p = {"w", S->params / S->hidden, S->hidden, RLK_CUT_OUT, false, FL(3)};
-    return rlk_adamw(&w, &o, &p, FL(0), FL(1), FL(2), OUT(0));
+    return rlk_adamw_param(&w, &o, &p, FL(0), FL(1), FL(2), OUT(0));
 }
 static int do_gradnorm(void *v)
 {

@@ -29,13 +29,11 @@ enum rlk_device t_device(int argc, char **argv)
     return RLK_DEVICE_CUDA;
 }
 
-static void *keep(struct t_env *e, void *p)
+static void *keep(void ***list, size_t *n, void *p)
 {
-    if (e->nblocks == e->room) {
-        e->room = e->room ? 2 * e->room : 64;
-        e->blocks = realloc(e->blocks, e->room * sizeof *e->blocks);
-    }
-    return e->blocks[e->nblocks++] = p;
+    if ((*n & (*n - 1)) == 0)
+        *list = realloc(*list, (*n ? 2 * *n : 1) * sizeof **list);
+    return (*list)[(*n)++] = p;
 }
 
 int t_env_init(struct t_env *e, const struct t_case *c)
@@ -57,7 +55,10 @@ void t_env_release(struct t_env *e)
 {
     for (size_t i = 0; i < e->nblocks; i++)
         rlk_exec_free(&e->x, e->blocks[i]);
+    for (size_t i = 0; i < e->narrays; i++)
+        free(e->arrays[i]);
     free(e->blocks);
+    free(e->arrays);
     rlk_exec_free(&e->x, e->workspace);
     rlk_batch_free(&e->x, e->b);
     rlk_pool_free(e->pool);
@@ -103,7 +104,7 @@ static int64_t global_row(const struct part *p, int64_t r)
 void **t_shard(struct t_env *e, const struct t_spec *s, const void *logical)
 {
     const size_t size = rlk_ktype_bytes(s->type);
-    void **out = calloc(T_RANKS, sizeof *out);
+    void **out = keep(&e->arrays, &e->narrays, calloc(T_RANKS, sizeof *out));
     for (int i = 0; i < e->w.held; i++) {
         const struct part p = part_of(e, s, i);
         const size_t row = (size_t)p.cols * size;
@@ -111,7 +112,7 @@ void **t_shard(struct t_env *e, const struct t_spec *s, const void *logical)
         for (int64_t r = 0; r < p.rows; r++)
             memcpy(host + (size_t)r * row,
                    (const char *)logical + ((size_t)(global_row(&p, r) * s->cols + p.col0)) * size, row);
-        out[i] = keep(e, rlk_exec_alloc(&e->x, (size_t)p.rows * row + 1));
+        out[i] = keep(&e->blocks, &e->nblocks, rlk_exec_alloc(&e->x, (size_t)p.rows * row + 1));
         rlk_exec_upload(&e->x, out[i], host, (size_t)p.rows * row);
         rlk_exec_sync(&e->x);
         free(host);

@@ -30,8 +30,8 @@ struct t_env {
     struct rlk_world w;
     struct rlk_batch *b;
     struct rlk_pool *pool;
-    void **blocks;
-    size_t nblocks, room;
+    void **blocks, **arrays; /* device memory; host arrays of pointers to it */
+    size_t nblocks, narrays;
     void *workspace;
 };
 

@@ -321,7 +321,7 @@ static void closing(struct run *r, void **keep[])
     struct rlk_adamw o = {"optimizer", 1e-2f,     0.9f, 0.95f, 1e-8f, 0.1f, rlk_clip_coefficient(norm[0], 1.0),
                           1,           r->c->type};
     for (o.step = 1; o.step <= 3; o.step++)
-        TRY(rlk_adamw(w, &o, &p[0], F(master), F(m), F(v), wt));
+        TRY(rlk_adamw_param(w, &o, &p[0], F(master), F(m), F(v), wt));
     struct t_output *so = &r->out->out[r->out->n++];
     *so = (struct t_output){"grad norm", "gradnorm", false, sizeof norm, sizeof norm, malloc(sizeof norm)};
     memcpy(so->data, norm, sizeof norm);
