@@ -143,7 +143,7 @@ static void check_torch(const struct rlki_install *install)
         add(status == 0 ? OK : FAIL, "observer", "%s", line[0] ? line : "rlkrec_torch.build --check says nothing");
 }
 
-static void check_gpu(void)
+static void check_gpu(const struct rlki_install *install)
 {
     json_t *driver = rlki_nvidia_driver(), *gpus = rlki_nvidia_gpus();
     const char *injected = getenv("CUDA_INJECTION64_PATH");
@@ -167,7 +167,11 @@ static void check_gpu(void)
         add(NONE, "cupti slot", "held by %s (CUDA_INJECTION64_PATH)", injected);
     else
         add(OK, "cupti slot", "free in this environment");
-    add(NONE, "launches", "the GPU recorder is not built yet: no kernel launches, no tensors on a GPU");
+    if (install->injects)
+        add(OK, "launches", "this build records kernel launches, graph launches and copies");
+    else
+        add(NONE, "launches", "this build has no CUDA toolkit and records no kernel launches");
+    add(NONE, "tensors", "those on a GPU are counted, their digests are not built yet");
     json_decref(driver);
     json_decref(gpus);
 }
@@ -215,7 +219,7 @@ int rlki_cmd_doctor(int argc, char **argv)
     rlki_install_find(&install);
     check_recorder(&install);
     check_torch(&install);
-    check_gpu();
+    check_gpu(&install);
     check_disk();
     status = RLKI_EXIT_OK;
     for (size_t i = 0; i < json_array_size(checks); i++)

@@ -28,7 +28,7 @@ static struct {
 static const struct rlki_option options[] = {
     {"output", 'o', RLKI_STRING, &opt.out, "DIR", "the recording to make (default rlk-recordings/TIME-CMD.rlk)"},
     {"level", 0, RLKI_CHOICE, &opt.level, "launch|step|module|op|buffer",
-     "how much (default op; launch, buffer: later)"},
+     "how much (default op; buffer: not built yet)"},
     {"inputs", 0, RLKI_CHOICE, &opt.inputs, "reference|digest",
      "how inputs of known origin are kept (default reference)"},
     {"payload", 0, RLKI_LIST, &opt.payload, "SPEC", "keep bytes too: step=A:B,module=GLOB,op=GLOB,name=GLOB"},
@@ -79,8 +79,9 @@ static int check_options(const char *payload, const struct rlki_install *install
         return RLKI_EXIT_CANNOT_START;
     }
     if (opt.level && strcmp(opt.level, "launch") == 0 && install->loads && !install->injects) {
-        rlki_say("run: --level launch: this rlkrec was built without the CUDA toolkit and sees no launches; build it with "
-                 "nvcc on the PATH");
+        rlki_say(
+            "run: --level launch: this rlkrec was built without the CUDA toolkit and sees no launches; build it with "
+            "nvcc on the PATH");
         return RLKI_EXIT_CANNOT_START;
     }
     for (uint32_t i = 0; i < opt.payload.n; i++)
