@@ -8,6 +8,28 @@
 
 #define MAX_NOTES 50u
 
+static _Thread_local bool json_failed;
+
+void rlki_json_begin(void)
+{
+    json_failed = false;
+}
+
+bool rlki_json_failed(void)
+{
+    return json_failed;
+}
+
+void rlki_set(json_t *object, const char *key, json_t *value)
+{
+    json_failed |= json_object_set_new(object, key, value) != 0;
+}
+
+void rlki_add(json_t *array, json_t *value)
+{
+    json_failed |= json_array_append_new(array, value) != 0;
+}
+
 json_t *rlki_json_text(const char *text)
 {
     json_t *j = json_string(text ? text : "");
@@ -84,11 +106,11 @@ void rlki_incomparable(struct rlki_audit *audit, const char *reason, const struc
         audit->failed = true;
         return;
     }
-    json_object_set_new(audit->not_comparable, "reason", json_string(reason));
+    rlki_set(audit->not_comparable, "reason", json_string(reason));
     if (name)
-        json_object_set_new(audit->not_comparable, "name", rlki_json_text(name));
+        rlki_set(audit->not_comparable, "name", rlki_json_text(name));
     if (a)
-        json_object_set_new(audit->not_comparable, "at", rlki_json_event(audit, 0, a->env, a->e.seq));
+        rlki_set(audit->not_comparable, "at", rlki_json_event(audit, 0, a->env, a->e.seq));
 }
 
 bool rlki_failed(const struct rlki_audit *audit)
@@ -219,6 +241,7 @@ int rlk_audit_first_diff(json_t **out, const struct rlk_audit_options *options, 
 {
     struct rlki_audit audit;
     *out = NULL;
+    rlki_json_begin();
     int rc = rlki_audit_open(&audit, options, detail);
     if (rc == RLK_OK)
         rc = self_roots(&audit.self_roots[0], options->a, options->self_a, options->nself_a, options, detail);

@@ -264,6 +264,13 @@ int rlki_first(struct rlki_audit *audit, int64_t rank, const struct rlki_found *
 /* cross.c */
 int rlki_cross_walk(struct rlki_audit *audit);
 
+/* JSON under construction: a value that could not be made or stored is remembered for this thread, and the result is
+ * RLK_ENOMEM in the end. Both steal `value`. */
+void rlki_set(json_t *object, const char *key, json_t *value);
+void rlki_add(json_t *array, json_t *value);
+void rlki_json_begin(void);
+bool rlki_json_failed(void);
+
 /* result.c */
 json_t *rlki_json_text(const char *text);
 int rlki_result(struct rlki_audit *audit, json_t **out);

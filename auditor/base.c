@@ -161,7 +161,7 @@ static bool table_room(struct rlki_hash *table)
 {
     if (table->n * 3 < table->cap * 2)
         return true;
-    struct rlki_hash next = {.cap = table->cap ? table->cap * 2 : 64, .n = table->n};
+    struct rlki_hash next = {.cap = table->cap ? table->cap * 2 : 64, .n = table->n, .failed = table->failed};
     next.key = calloc(next.cap, sizeof *next.key);
     next.value = calloc(next.cap, sizeof *next.value);
     if (!next.key || !next.value) {

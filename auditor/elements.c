@@ -104,7 +104,7 @@ static json_t *first_index(uint64_t flat, uint32_t ndim, const uint64_t *shape, 
             }
             run += place->nruns[d];
         }
-        json_array_append_new(array, json_integer((json_int_t)index));
+        rlki_add(array, json_integer((json_int_t)index));
     }
     return array;
 }
@@ -117,15 +117,15 @@ static json_t *from_elements(const struct rlki_elements *e, const struct rlk_ten
     if (!out)
         return NULL;
     if (e->has_ulp)
-        json_object_set_new(out, "max_ulp", json_integer(e->max_ulp > INT64_MAX ? INT64_MAX : (json_int_t)e->max_ulp));
+        rlki_set(out, "max_ulp", json_integer(e->max_ulp > INT64_MAX ? INT64_MAX : (json_int_t)e->max_ulp));
     if (isfinite(e->max_abs))
-        json_object_set_new(out, "max_abs", json_real(e->max_abs));
+        rlki_set(out, "max_abs", json_real(e->max_abs));
     if (e->changed)
-        json_object_set_new(out, "first_index", first_index(e->first, t->ndim, t->shape, t->place));
+        rlki_set(out, "first_index", first_index(e->first, t->ndim, t->shape, t->place));
     if (e->fill_a >= 0 && e->changed)
-        json_object_set_new(out, "fill_a", json_integer(e->fill_a));
+        rlki_set(out, "fill_a", json_integer(e->fill_a));
     if (e->fill_b >= 0 && e->changed)
-        json_object_set_new(out, "fill_b", json_integer(e->fill_b));
+        rlki_set(out, "fill_b", json_integer(e->fill_b));
     return out;
 }
 

@@ -22,7 +22,7 @@ static json_t *shape_json(const struct rlk_tensor *t)
 {
     json_t *array = json_array();
     for (uint32_t i = 0; i < t->ndim; i++)
-        json_array_append_new(array, json_integer((json_int_t)t->shape[i]));
+        rlki_add(array, json_integer((json_int_t)t->shape[i]));
     return array;
 }
 
@@ -43,18 +43,18 @@ static int side_json(struct explain *x, int side, const struct rlk_tensor *t, st
         char text[33];
         rlk_digest_print(text, &value->sums, t->dtype, t->place ? t->place->ndim : t->ndim,
                          t->place ? t->place->shape : t->shape);
-        json_object_set_new(*out, "digest", json_string(text));
+        rlki_set(*out, "digest", json_string(text));
     } else {
-        json_object_set_new(*out, "not_digested", rlki_json_text(value->why));
+        rlki_set(*out, "not_digested", rlki_json_text(value->why));
     }
-    json_object_set_new(*out, "by_reference", json_boolean(reference));
+    rlki_set(*out, "by_reference", json_boolean(reference));
     if (t->role != RLK_ROLE_IN)
         return RLK_OK;
     rc = rlki_value_producer(audit, side, &ev->e, ev->env, t, value, &unsure);
     if (rc == RLK_OK && value->has_producer) {
         json_t *producer = rlki_json_event(audit, side, value->env, value->producer);
-        json_object_set_new(*out, "producer", producer ? producer : json_null());
-        json_object_set_new(*out, "view", json_boolean(value->view.lo || value->view.hi));
+        rlki_set(*out, "producer", producer);
+        rlki_set(*out, "view", json_boolean(value->view.lo || value->view.hi));
     }
     return rc;
 }
@@ -123,9 +123,9 @@ static int tensor_json(struct explain *x, uint8_t role, uint32_t index, json_t *
         found.tensor_b = (uint32_t)(t[1] - x->ev[1]->e.tensors);
         rc = rlki_difference(x->audit, &found, &difference);
         if (rc == RLK_OK)
-            json_object_set_new(one, "difference", difference);
+            rlki_set(one, "difference", difference);
     }
-    json_array_append_new(list, one);
+    rlki_add(list, one);
 out:
     json_decref(side[0]);
     json_decref(side[1]);
@@ -260,19 +260,18 @@ static int build(struct explain *x, const struct rlki_found *first, json_t **out
     const char *stands = standing(x, found);
     for (int s = 0; s < 2; s++) {
         const struct rlki_ev *ev = x->ev[s];
-        of[s] = ev ? rlki_json_event(audit, s, ev->env, ev->e.seq) : NULL;
-        side[s] = ev ? rlki_json_side(audit, s, ev->env, ev->e.seq, UINT32_MAX) : NULL;
+        of[s] = ev ? rlki_json_event(audit, s, ev->env, ev->e.seq) : json_null();
+        side[s] = ev ? rlki_json_side(audit, s, ev->env, ev->e.seq, UINT32_MAX) : json_null();
     }
     bool differs = strcmp(stands, "equal") != 0;
     result = json_pack("{s:s,s:i,s:s,s:s,s:o,s:o,s:o,s:o,s:O,s:O}", "schema", "rlk.explain/1", "exit", differs ? 1 : 0,
-                       "standing", stands, "why", x->why, "a", of[0] ? of[0] : json_null(), "b",
-                       of[1] ? of[1] : json_null(), "side_a", side[0] ? side[0] : json_null(), "side_b",
-                       side[1] ? side[1] : json_null(), "tensors", tensors, "notes", audit->notes);
+                       "standing", stands, "why", x->why, "a", of[0], "b", of[1], "side_a", side[0], "side_b", side[1],
+                       "tensors", tensors, "notes", audit->notes);
     if (!result) {
         rc = RLK_ENOMEM;
         goto out;
     }
-    json_object_set(result, "mechanism", mechanism ? mechanism : json_null());
+    rlki_set(result, "mechanism", json_incref(mechanism ? mechanism : json_null()));
     *out = json_incref(result);
 out:
     json_decref(tensors);
@@ -307,6 +306,7 @@ int rlk_audit_explain(json_t **out, const struct rlk_audit_options *options, int
     uint64_t seq = 0;
     int side = 0;
     *out = NULL;
+    rlki_json_begin();
     int rc = rlki_audit_open(&audit, options, detail);
     if (rc == RLK_OK)
         rc = rlki_audit_compare(&audit);
@@ -336,6 +336,11 @@ int rlk_audit_explain(json_t **out, const struct rlk_audit_options *options, int
         rlki_note(&audit, "across layouts the other side's event is %llu", (unsigned long long)first->at[0].mate_seq);
     if (rc == RLK_OK)
         rc = build(&x, first, out);
+    if (rc == RLK_OK && (rlki_json_failed() || rlki_failed(&audit))) {
+        json_decref(*out);
+        *out = NULL;
+        rc = rlk_fail(detail, RLK_ENOMEM, "writing the result");
+    }
 out:
     rlki_unit_release(&x.unit);
     rlki_audit_close(&audit);

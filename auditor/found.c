@@ -76,7 +76,7 @@ struct rlki_found *rlki_found_add(struct rlki_audit *audit, const struct rlki_ev
         found = &audit->found[place];
         if (root == RLKI_ROOT_TRUE && found->root == RLKI_ROOT_UNKNOWN && !found->extra)
             found->root = RLKI_ROOT_TRUE; /* proved on another rank */
-        if (at.rank < found->at[0].rank) {
+        if (found->nat && at.rank < found->at[0].rank) {
             describe(audit, found, ev, tensor);
             found->tensor_a = place_of(a, ta);
             found->tensor_b = place_of(b, tb);
@@ -96,8 +96,10 @@ struct rlki_found *rlki_found_add(struct rlki_audit *audit, const struct rlki_ev
         rlki_hash_put(&audit->found_index, key, audit->nfound);
         audit->nfound++;
     }
-    if (!add_at(found, &at))
+    if (!add_at(found, &at)) {
         audit->failed = true;
+        return NULL;
+    }
     return found;
 }
 

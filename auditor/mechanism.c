@@ -20,7 +20,7 @@ static void say(struct mechanism *m, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    json_array_append_new(m->evidence, rlki_json_text(text));
+    rlki_add(m->evidence, rlki_json_text(text));
 }
 
 /* The first class found is the class, later ones stand beside it. */
@@ -36,7 +36,7 @@ static void class_is(struct mechanism *m, const char *class, const char *confide
     if (strcmp(m->class, class) == 0)
         return;
     json_array_foreach(m->also, i, have) if (strcmp(json_string_value(have), class) == 0) return;
-    json_array_append_new(m->also, json_string(class));
+    rlki_add(m->also, json_string(class));
 }
 
 static bool same_text(const char *a, const char *b)

@@ -252,7 +252,9 @@ static uint64_t look_up_appearance(struct rlki_audit *audit, uint32_t name, bool
         uint64_t best = UINT64_MAX;
         if (i && side->totals[i - 1].step == t->step && side->totals[i - 1].rank == t->rank)
             continue;
-        if (rlki_side_nodes(&audit->side[0], t->step, t->rank, &nodes, NULL) == RLK_OK)
+        int rc = rlki_side_nodes(&audit->side[0], t->step, t->rank, &nodes, NULL);
+        audit->failed |= rc == RLK_ENOMEM;
+        if (rc == RLK_OK)
             for (size_t k = 0; k < nodes.n; k++) {
                 const struct rlki_node *node = &nodes.node[k];
                 uint32_t has = by_module ? rlki_map_module(audit, 0, node->module) : node->phase;
@@ -440,6 +442,9 @@ int rlki_first(struct rlki_audit *audit, int64_t rank, const struct rlki_found *
         }
     if (best)
         *out = best;
+    if (order.tainted.failed || order.marks.failed || order.expected.failed || order.arrived.failed ||
+        order.joined.failed)
+        rc = RLK_ENOMEM;
     order_release(&order);
     return rc;
 }

@@ -39,7 +39,10 @@ json_t *rlki_json_event(struct rlki_audit *audit, int side, uint32_t env, uint64
     struct rlk_arena arena = {0};
     struct rlki_ev ev;
     json_t *out = NULL;
-    if (rlki_ev_load(audit, side, env, seq, &arena, &ev) == RLK_OK) {
+    int rc = rlki_ev_load(audit, side, env, seq, &arena, &ev);
+    if (rc == RLK_ENOENT)
+        out = json_null();
+    if (rc == RLK_OK) {
         const struct rlk_identity *who = &ev.e.who;
         out = json_pack("{s:I,s:I,s:I,s:o,s:I,s:o,s:o,s:I,s:o,s:I}", "event", (json_int_t)seq, "rank",
                         (json_int_t)ev.e.rank, "step", (json_int_t)who->step, "phase", rlki_json_text(who->phase),
@@ -47,9 +50,9 @@ json_t *rlki_json_event(struct rlki_audit *audit, int side, uint32_t env, uint64
                         rlki_json_text(who->module), "call", (json_int_t)who->call, "op", rlki_json_text(who->op),
                         "occurrence", (json_int_t)who->occurrence);
         if (out && ev.e.id && ev.e.id[0])
-            json_object_set_new(out, "id", rlki_json_text(ev.e.id));
+            rlki_set(out, "id", rlki_json_text(ev.e.id));
         if (out && ev.e.kind == RLK_EV_WEIGHTS)
-            json_object_set_new(out, "side", rlki_json_text(ev.e.u.weights.side));
+            rlki_set(out, "side", rlki_json_text(ev.e.u.weights.side));
     }
     rlk_arena_release(&arena);
     return out;
@@ -72,7 +75,7 @@ static json_t *launch_json(const struct rlk_launch *l)
                             (json_int_t)l->smem, "stream", number(l->stream), "graph", node_number(l->graph), "node",
                             node_number(l->node), "config", rlki_json_text(l->config));
     if (out && (l->cluster[0] > 1 || l->cluster[1] > 1 || l->cluster[2] > 1))
-        json_object_set_new(out, "cluster", dim3(l->cluster));
+        rlki_set(out, "cluster", dim3(l->cluster));
     return out;
 }
 
@@ -84,7 +87,7 @@ static json_t *launches_json(struct rlki_audit *audit, int side, const struct rl
     struct rlk_arena arena = {0};
     uint32_t n = 0;
     for (uint32_t i = 0; array && i < ev->e.nlaunches && n < MAX_LAUNCHES; i++, n++)
-        json_array_append_new(array, launch_json(&ev->e.launches[i]));
+        rlki_add(array, launch_json(&ev->e.launches[i]));
     for (uint32_t r = 0; array && r < ev->e.nlaunch_ranges; r++) {
         const struct rlk_range *range = &ev->e.launch_ranges[r];
         for (uint64_t k = 0; k < range->count && n < MAX_LAUNCHES; k++, n++) {
@@ -92,7 +95,7 @@ static json_t *launches_json(struct rlki_audit *audit, int side, const struct rl
             rlk_arena_reset(&arena);
             if (rlk_env_event(audit->side[side].env[ev->env].env, range->first + k, &arena, &e, NULL) == RLK_OK &&
                 e.kind == RLK_EV_LAUNCH && e.nlaunches)
-                json_array_append_new(array, launch_json(&e.launches[0]));
+                rlki_add(array, launch_json(&e.launches[0]));
         }
     }
     rlk_arena_release(&arena);
@@ -110,31 +113,31 @@ json_t *rlki_json_side(struct rlki_audit *audit, int side, uint32_t env, uint64_
     if (!out)
         goto out;
     if (ev.e.id && ev.e.id[0])
-        json_object_set_new(out, "id", rlki_json_text(ev.e.id));
+        rlki_set(out, "id", rlki_json_text(ev.e.id));
     if (tensor < ev.e.ntensors) {
         const struct rlk_tensor *t = &ev.e.tensors[tensor];
         struct rlki_value value;
         uint32_t ndim = t->place ? t->place->ndim : t->ndim;
         const uint64_t *shape = t->place ? t->place->shape : t->shape;
-        json_object_set_new(out, "dtype", json_string(rlk_dtype_name(t->dtype)));
-        json_object_set_new(out, "logical_shape", shape_json(ndim, shape));
+        rlki_set(out, "dtype", json_string(rlk_dtype_name(t->dtype)));
+        rlki_set(out, "logical_shape", shape_json(ndim, shape));
         if (rlki_value_of(audit, side, &ev.e, env, t, &value) == RLK_OK && value.known)
-            json_object_set_new(out, "digest", digest_json(&value.sums, t->dtype, ndim, shape));
+            rlki_set(out, "digest", digest_json(&value.sums, t->dtype, ndim, shape));
         else
-            json_object_set_new(out, "not_digested", rlki_json_text(value.why));
+            rlki_set(out, "not_digested", rlki_json_text(value.why));
         if (t->version && t->version[0])
-            json_object_set_new(out, "version", rlki_json_text(t->version));
+            rlki_set(out, "version", rlki_json_text(t->version));
     }
     if (ev.e.kind == RLK_EV_METRIC) {
         char text[40];
         snprintf(text, sizeof text, "%.17g", ev.e.u.metric.value);
-        json_object_set_new(out, "dtype", json_string("fp64"));
-        json_object_set_new(out, "logical_shape", json_array());
-        json_object_set_new(out, "value", json_string(text));
+        rlki_set(out, "dtype", json_string("fp64"));
+        rlki_set(out, "logical_shape", json_array());
+        rlki_set(out, "value", json_string(text));
     }
     if (ev.e.kind == RLK_EV_WEIGHTS)
-        json_object_set_new(out, "version", rlki_json_text(ev.e.u.weights.version));
-    json_object_set_new(out, "launches", launches_json(audit, side, &ev));
+        rlki_set(out, "version", rlki_json_text(ev.e.u.weights.version));
+    rlki_set(out, "launches", launches_json(audit, side, &ev));
 out:
     rlk_arena_release(&arena);
     return out;
@@ -174,8 +177,8 @@ static json_t *found_side(struct rlki_audit *audit, const struct rlki_found *fou
         return out;
     json_t *holders = json_array();
     for (size_t i = 0; holders && i < found->nholders[side]; i++)
-        json_array_append_new(holders, json_integer(found->holders[side][i]));
-    json_object_set_new(out, "holders", holders);
+        rlki_add(holders, json_integer(found->holders[side][i]));
+    rlki_set(out, "holders", holders);
     const json_t *shape = json_object_get(out, "logical_shape");
     enum rlk_dtype dtype = rlk_dtype_from_name(
         json_string_value(json_object_get(out, "dtype")) ? json_string_value(json_object_get(out, "dtype")) : "");
@@ -184,7 +187,7 @@ static json_t *found_side(struct rlki_audit *audit, const struct rlki_found *fou
     for (uint32_t i = 0; i < ndim && i < RLK_MAX_DIMS; i++)
         dims[i] = (uint64_t)json_integer_value(json_array_get(shape, i));
     if (ndim <= RLK_MAX_DIMS && dtype != RLK_DTYPE_NONE && found->kind != RLK_EV_METRIC)
-        json_object_set_new(out, "digest", digest_json(&found->sums[side], dtype, ndim, dims));
+        rlki_set(out, "digest", digest_json(&found->sums[side], (uint8_t)dtype, ndim, dims));
     return out;
 }
 
@@ -207,23 +210,23 @@ int rlki_json_diff(struct rlki_audit *audit, const struct rlki_found *found, jso
     if (!diff || !ranks)
         goto out;
     for (size_t i = 0; i < found->nat && !found->no_rank; i++)
-        json_array_append_new(ranks, json_integer(found->at[i].rank));
-    json_object_set_new(diff, "ranks", json_incref(ranks));
-    json_object_set_new(diff, "kind", json_string(rlk_event_kind_name(found->kind)));
+        rlki_add(ranks, json_integer(found->at[i].rank));
+    rlki_set(diff, "ranks", json_incref(ranks));
+    rlki_set(diff, "kind", json_string(rlk_event_kind_name(found->kind)));
     if (found->iteration)
-        json_object_set_new(diff, "iteration", json_integer(found->iteration));
+        rlki_set(diff, "iteration", json_integer(found->iteration));
     if (put(diff, "a", found_side(audit, found, 0)) || put(diff, "b", found_side(audit, found, 1)))
         goto out;
-    json_object_set_new(diff, "root", found->root == RLKI_ROOT_TRUE ? json_true() : json_string("unknown"));
+    rlki_set(diff, "root", found->root == RLKI_ROOT_TRUE ? json_true() : json_string("unknown"));
     if (found->root == RLKI_ROOT_UNKNOWN && found->reason)
-        json_object_set_new(diff, "root_reason", rlki_json_text(rlki_names_text(names, found->reason)));
+        rlki_set(diff, "root_reason", rlki_json_text(rlki_names_text(names, found->reason)));
     rc = rlki_difference(audit, found, &difference);
     if (rc == RLK_OK)
         rc = rlki_mechanism(audit, found, difference, &mechanism);
     if (rc)
         goto out;
-    json_object_set_new(diff, "difference", json_incref(difference));
-    json_object_set_new(diff, "mechanism", json_incref(mechanism));
+    rlki_set(diff, "difference", json_incref(difference));
+    rlki_set(diff, "mechanism", json_incref(mechanism));
     *out = json_incref(diff);
 out:
     json_decref(ranks);
@@ -243,14 +246,14 @@ static json_t *coverage_json(const struct rlki_side *side)
         for (char *p = reason; *p; p++)
             if ((unsigned char)*p > 0x7e)
                 *p = '?';
-        json_object_set_new(reasons, reason, number(c->not_digested[i].count));
+        rlki_set(reasons, reason, number(c->not_digested[i].count));
     }
     if (c->planes & RLK_PLANE_LAUNCH)
-        json_array_append_new(planes, json_string("launch"));
+        rlki_add(planes, json_string("launch"));
     if (c->planes & RLK_PLANE_TENSOR)
-        json_array_append_new(planes, json_string("tensor"));
+        rlki_add(planes, json_string("tensor"));
     if (c->planes & RLK_PLANE_BUFFER)
-        json_array_append_new(planes, json_string("buffer"));
+        rlki_add(planes, json_string("buffer"));
     return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "launches_seen", number(c->launches_seen),
                      "launches_recorded", number(c->launches_recorded), "tensors", number(c->tensors), "by_reference",
                      number(c->by_reference), "not_digested", reasons, "local_placement", number(c->local_placement),
@@ -262,9 +265,8 @@ static void environment_one(json_t *list, const char *key, const json_t *a, cons
 {
     if (a == b || (a && b && json_equal(a, b)))
         return;
-    json_array_append_new(list,
-                          json_pack("{s:o,s:o,s:o}", "key", rlki_json_text(key), "a",
-                                    a ? json_deep_copy(a) : json_null(), "b", b ? json_deep_copy(b) : json_null()));
+    rlki_add(list, json_pack("{s:o,s:o,s:o}", "key", rlki_json_text(key), "a", a ? json_deep_copy(a) : json_null(), "b",
+                             b ? json_deep_copy(b) : json_null()));
 }
 
 static json_t *environment_json(struct rlki_audit *audit)
@@ -300,8 +302,7 @@ static json_t *events_json(struct rlki_audit *audit, const struct rlki_event_ref
     json_t *array = json_array();
     for (size_t i = 0; array && i < n; i++) {
         json_t *event = rlki_json_event(audit, list[i].side, list[i].env, list[i].seq);
-        if (event)
-            json_array_append_new(array, event);
+        rlki_add(array, event);
     }
     return array;
 }
@@ -312,7 +313,7 @@ static json_t *alignment_json(struct rlki_audit *audit)
     for (size_t i = 0; moved && i + 1 < audit->nmoved; i += 2) {
         json_t *a = rlki_json_event(audit, 0, audit->moved[i].env, audit->moved[i].seq);
         json_t *b = rlki_json_event(audit, 1, audit->moved[i + 1].env, audit->moved[i + 1].seq);
-        json_array_append_new(moved, json_pack("{s:o,s:o}", "a", a ? a : json_null(), "b", b ? b : json_null()));
+        rlki_add(moved, json_pack("{s:o,s:o}", "a", a, "b", b));
     }
     return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "inserted", events_json(audit, audit->inserted, audit->ninserted),
                      "deleted", events_json(audit, audit->deleted, audit->ndeleted), "moved", moved, "inserted_total",
@@ -329,10 +330,10 @@ static int roots_json(struct rlki_audit *audit, const struct rlki_found *first, 
         rc = rlki_json_diff(audit, first, &diff);
         if (rc == RLK_OK && json_array_append(roots, diff) != 0)
             rc = RLK_ENOMEM;
-        json_object_set(out, "first", diff);
+        rlki_set(out, "first", json_incref(diff));
         listed = total = 1;
     } else {
-        json_object_set_new(out, "first", json_null());
+        rlki_set(out, "first", json_null());
     }
     for (size_t i = 0; i < audit->nfound && rc == RLK_OK; i++) {
         json_t *one = NULL;
@@ -360,11 +361,11 @@ static int roots_json(struct rlki_audit *audit, const struct rlki_found *first, 
         else if (rc == RLK_OK && one)
             rc = rlki_json_diff(audit, one, &of_rank);
         if (rc == RLK_OK)
-            json_array_append_new(per_rank, json_pack("{s:I,s:o}", "rank", (json_int_t)rank, "first", of_rank));
+            rlki_add(per_rank, json_pack("{s:I,s:o}", "rank", (json_int_t)rank, "first", of_rank));
     }
     json_decref(diff);
-    json_object_set_new(out, "roots", roots);
-    json_object_set_new(out, "per_rank", per_rank);
+    rlki_set(out, "roots", roots);
+    rlki_set(out, "per_rank", per_rank);
     return rc;
 }
 
@@ -411,18 +412,20 @@ int rlki_result(struct rlki_audit *audit, json_t **out)
     if (rc == RLK_OK)
         rc = roots_json(audit, first, result);
     completeness_notes(audit);
-    json_object_set_new(result, "downstream", number(stop ? 0 : audit->downstream));
-    json_object_set_new(result, "masked", number(stop ? 0 : audit->masked));
-    json_object_set_new(result, "alignment", alignment_json(audit));
-    json_object_set_new(result, "environment", environment_json(audit));
-    json_object_set(result, "notes", audit->notes);
-    json_object_set_new(result, "coverage", json_pack("{s:o,s:o}", "a", coverage_json(a), "b", coverage_json(b)));
+    rlki_set(result, "downstream", number(stop ? 0 : audit->downstream));
+    rlki_set(result, "masked", number(stop ? 0 : audit->masked));
+    rlki_set(result, "alignment", alignment_json(audit));
+    rlki_set(result, "environment", environment_json(audit));
+    rlki_set(result, "notes", json_incref(audit->notes));
+    rlki_set(result, "coverage", json_pack("{s:o,s:o}", "a", coverage_json(a), "b", coverage_json(b)));
     if (audit->not_comparable)
-        json_object_set(result, "not_comparable", audit->not_comparable);
-    json_object_set_new(result, "recordings",
-                        json_pack("{s:o,s:o}", "a", rlki_json_text(rlk_recording_path(a->recording)), "b",
-                                  rlki_json_text(rlk_recording_path(b->recording))));
-    json_object_set_new(result, "mode", json_string(audit->opt.phases ? "phases" : audit->cross ? "layouts" : "same"));
+        rlki_set(result, "not_comparable", json_incref(audit->not_comparable));
+    rlki_set(result, "recordings",
+             json_pack("{s:o,s:o}", "a", rlki_json_text(rlk_recording_path(a->recording)), "b",
+                       rlki_json_text(rlk_recording_path(b->recording))));
+    rlki_set(result, "mode", json_string(audit->opt.phases ? "phases" : audit->cross ? "layouts" : "same"));
+    if (rc == RLK_OK && (rlki_json_failed() || rlki_failed(audit)))
+        rc = rlk_fail(audit->detail, RLK_ENOMEM, "writing the result");
     if (rc) {
         json_decref(result);
         return rc;
