@@ -118,7 +118,7 @@ static void overwritten(void **state)
     struct sample s;
     setup(&s, false);
     struct rng r = {11};
-    unsigned rounds = getenv("RLK_TEST_LONG") ? 100000 : 1200 / SLOW;
+    unsigned rounds = getenv("RLK_TEST_LONG") ? 30000 : 1200 / SLOW;
     unsigned char *copy = malloc(s.n);
     assert_non_null(copy);
     for (unsigned i = 0; i < rounds; i++) {
@@ -228,7 +228,7 @@ static void forged(void **state)
     unsigned char *body = malloc(largest + 1);
     assert_non_null(body);
     struct rng r = {23};
-    unsigned rounds = getenv("RLK_TEST_LONG") ? 50000 : 600 / SLOW, refused = 0;
+    unsigned rounds = getenv("RLK_TEST_LONG") ? 8000 : 600 / SLOW, refused = 0;
     snprintf(made, sizeof made, "%s/made", s.base);
     char file[320];
     snprintf(file, sizeof file, "%s/data.mdb", made);
