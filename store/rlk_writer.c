@@ -58,6 +58,8 @@ int rlk_writer_open(struct rlk_writer **out, const struct rlk_writer_options *op
     if (w->options.commit_ms > 1000)
         w->options.commit_ms = 1000; /* the format promises one a second */
     w->stop_at = UINT64_MAX;
+    const char *slash = strrchr(options->dir, '/');
+    snprintf(w->name, sizeof w->name, "%s", slash && slash[1] ? slash + 1 : options->dir);
     int rc;
     bool made = mkdir(options->dir, 0700) == 0;
     if (!made) {

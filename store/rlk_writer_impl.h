@@ -93,6 +93,7 @@ struct rlk_writer {
     int close_error;
     struct rlk_detail close_detail;
 
+    char name[128]; /* last part of the directory, for details */
     pthread_t thread;
     struct rlki_batch batch; /* the writer thread's */
     uint64_t merged;         /* next sequence number to take */

@@ -30,7 +30,7 @@ static void set_fault(struct rlk_writer *w, int code, const struct rlk_detail *d
     pthread_mutex_lock(&w->lock);
     if (!w->fault) {
         w->fault = code;
-        w->fault_detail = *detail;
+        rlk_fail(&w->fault_detail, code, "%s: %.300s", w->name, detail->text);
     }
     pthread_mutex_unlock(&w->lock);
 }
