@@ -62,6 +62,7 @@ static int put_launch(struct rlk_producer *p, uint64_t n)
     e.who.module = modules[n / 20 % 64];
     e.who.op = "aten::mm";
     e.who.occurrence = (uint32_t)(n % 20);
+    e.u.launch.count = 1;
     e.u.launch.entry = "cuLaunchKernelEx";
     e.u.launch.count = 1;
     return rlk_producer_put(p, &e, NULL);

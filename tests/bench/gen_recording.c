@@ -53,6 +53,7 @@ static int put_launches(struct rlk_producer *p, const struct options *o, const s
         launch.block[0] = 128;
         struct rlk_event e = {.kind = RLK_EV_LAUNCH, .rank = like->rank, .who = like->who, .nlaunches = 1};
         e.launches = &launch;
+        e.u.launch.count = 1;
         rc = put(p, &e, NULL);
     }
     return rc;

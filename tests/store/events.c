@@ -286,6 +286,7 @@ static void of_kind(struct rng *r, struct rlk_event *e, struct rlk_arena *arena)
         e->u.leaf.seed = rng_next(r);
         break;
     case RLK_EV_LAUNCH:
+        e->u.launch.count = (uint32_t)rng_below(r, 50);
         e->u.launch.entry = text(r, arena, "cuLaunchKernel");
         e->u.launch.count = (uint32_t)rng_below(r, 3);
         break;
@@ -318,7 +319,7 @@ struct rlk_event random_event(struct rng *r, enum rlk_event_kind kind, struct rl
     e.who.occurrence = maybe(r) ? (uint32_t)number(r) : 0;
     e.attrs = attrs(r, arena, &e.nattrs);
     e.tensors = tensors(r, arena, &e.ntensors);
-    e.nlaunches = kind == RLK_EV_LAUNCH ? 1 : (uint32_t)rng_below(r, 3);
+    e.nlaunches = (uint32_t)rng_below(r, 3) + (kind == RLK_EV_LAUNCH);
     e.launches = launches(r, arena, e.nlaunches);
     e.nlaunch_ranges = maybe(r) ? (uint32_t)rng_below(r, 3) : 0;
     struct rlk_range *ranges = NEW(arena, struct rlk_range, e.nlaunch_ranges);
@@ -521,6 +522,7 @@ static const char *kind_difference(const struct rlk_event *a, const struct rlk_e
         FIELD(u.leaf.seed);
         return NULL;
     case RLK_EV_LAUNCH:
+        FIELD(u.launch.count);
         TEXT(u.launch.entry);
         FIELD(u.launch.count);
         return NULL;

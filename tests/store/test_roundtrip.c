@@ -95,7 +95,7 @@ static void every_field_of_every_kind(void **state)
             module[k] = got.who.module;
         }
         tensors += want.ntensors;
-        launches += want.nlaunches;
+        launches += want.kind == RLK_EV_LAUNCH ? want.u.launch.count : want.nlaunches;
         for (uint32_t t = 0; t < want.ntensors; t++)
             references += want.tensors[t].state == RLK_T_REFERENCE;
     }
