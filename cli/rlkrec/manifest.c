@@ -2,6 +2,7 @@
 
 #include "cli/common/rlk_output.h"
 #include "cli/rlkrec/redact.h"
+#include "store/rlk_place.h"
 
 #include <gnu/libc-version.h>
 #include <stdlib.h>
@@ -141,15 +142,20 @@ int rlki_manifest_end(json_t *manifest, const struct rlki_child *child)
     return bad ? RLK_ENOMEM : RLK_OK;
 }
 
-/* Keys that a process leaves in its environment's `meta`: "lib.NAME" = version, "fault.CODE" = text. */
+/* Keys that a process leaves in its environment's `meta`: "lib.NAME" = version, "fault.CODE" = text, and
+ * "layout" = LAYOUT of docs/cli.md, from a program that knows its own: the first process's holds. */
 static int one_fact(void *context, const char *key, const char *value)
 {
     json_t *manifest = context;
+    struct rlk_layout layout;
 
     if (strncmp(key, "lib.", 4) == 0)
         json_object_set_new(json_object_get(manifest, "libraries"), key + 4, rlki_json_string(value));
     else if (strncmp(key, "fault.", 6) == 0)
         return rlki_manifest_fault(manifest, key + 6, value);
+    else if (strcmp(key, "layout") == 0 && json_is_null(json_object_get(manifest, "layout")) &&
+             rlk_layout_parse(&layout, value, NULL) == RLK_OK)
+        json_object_set_new(manifest, "layout", rlki_json_string(value));
     return 0;
 }
 
