@@ -56,6 +56,14 @@ static uint64_t weights_key(const struct rlki_ev *ev, uint32_t name, uint64_t nt
     return rlki_mix(h, name);
 }
 
+static bool no_elements(const struct rlk_tensor *t)
+{
+    for (uint32_t d = 0; d < t->ndim; d++)
+        if (t->shape[d] == 0)
+            return true;
+    return false;
+}
+
 static struct rlki_part *new_part(struct rlki_parts *parts, int side, const struct rlki_ev *ev)
 {
     if (!rlki_grow(&parts->part, &parts->cap, parts->n, sizeof *parts->part))
@@ -192,7 +200,8 @@ int rlki_parts_of(struct rlki_audit *audit, struct rlki_parts *parts, int side, 
         const struct rlk_tensor *t = &ev->e.tensors[i];
         uint32_t module = ev->module, name = rlki_names_id(&audit->names, t->name);
         struct rlk_place *mapped = NULL;
-        if (t->role == RLK_ROLE_IN && t->state == RLK_T_REFERENCE)
+        /* An empty part of an input says nothing, and where its siblings are references it would stand alone. */
+        if (t->role == RLK_ROLE_IN && (t->state == RLK_T_REFERENCE || no_elements(t)))
             continue;
         int rc = rlki_map_tensor(audit, side, module, name, &module, &name, t, &parts->arena, &mapped);
         if (rc == RLK_OK && !mapped && !t->place)

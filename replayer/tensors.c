@@ -36,10 +36,8 @@ int rlki_frame_take(struct rlk_train *run, const struct rlk_world *w, const stru
 {
     for (int i = 0; i < w->held; i++) {
         const int64_t n = (b ? rlk_batch_local(b, rlk_world_cp(w, i)) : 1) * width;
-        out->p[i] = NULL;
-        if (n == 0)
-            continue;
-        out->p[i] = frame_bytes(run, (size_t)n * rlk_ktype_bytes(type));
+        /* Never NULL: an empty part is a buffer too, whose producer the recorder can know. */
+        out->p[i] = frame_bytes(run, (size_t)(n ? n : 1) * rlk_ktype_bytes(type));
         if (!out->p[i])
             return rlki_fail_memory(run, "activations");
         rlki_rec_fresh(run, out->p[i]);
@@ -100,13 +98,11 @@ int rlki_param_alloc(struct rlk_train *run, const struct rlk_world *w, const str
 {
     for (int i = 0; i < w->held; i++) {
         const size_t bytes = (size_t)rlki_local_elements(w, p, i) * rlk_ktype_bytes(type);
-        if (!bytes)
-            continue;
-        out->p[i] = rlk_exec_alloc(&run->x, bytes);
+        out->p[i] = rlk_exec_alloc(&run->x, bytes ? bytes : 1);
         if (!out->p[i])
             return rlki_fail_memory(run, p->name);
         rlki_rec_fresh(run, out->p[i]);
-        void *zeros = calloc(1, bytes);
+        void *zeros = calloc(1, bytes + 1);
         const int rc = zeros ? rlk_exec_upload(&run->x, out->p[i], zeros, bytes) : RLK_K_ENOMEM;
         const int synced = rc ? rc : rlk_exec_sync(&run->x);
         free(zeros);
