@@ -10,6 +10,7 @@
 #include "kernels/rlk_num.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,6 +113,55 @@ void rlki_rewards(struct rlk_train *run)
         for (int i = 0; i < G; i++)
             p[i].advantage = (p[i].reward - mean) / (sqrt(square / G) + 1e-6);
     }
+    const struct rlki_named in = rlki_named_sequences(run), out = rlki_named_advantages(run);
+    rlki_rec_phase(run, "advantages");
+    rlki_rec_work(run, 0, 0);
+    rlki_rec_pass(run, "");
+    rlki_rec_begin(run, &run->train, "advantages", "rlk.grpo.advantage", "rlk.grpo.advantage/portable/1");
+    rlki_rec_tensor(run, &run->train, &in, RLKI_IN(&run->sequences_at), false);
+    for (int s = 0; s < run->opt.samples; s++)
+        run->advantages[s] = (float)run->sample[s].advantage;
+    rlki_rec_tensor(run, &run->train, &out, RLKI_IN(&run->advantages_at), true);
+    rlki_rec_end(run, &run->train);
+}
+
+struct rlki_named rlki_named_advantages(const struct rlk_train *run)
+{
+    return (struct rlki_named){"advantage", RLK_K_FP32, 1, {{RLKI_AXIS_WHOLE, run->opt.samples}}, NULL, "world", NULL};
+}
+
+static const char *const kept_name[2] = {"ref_logp", "old_logp"};
+
+int rlki_keep(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p, int mb, int which)
+{
+    struct rlki_ptrs *to = &run->kept[which][mb];
+    struct rlki_named t = {"logp", RLK_K_FP32, 1, {{RLKI_AXIS_TOKENS, 0}}, NULL, "tp", p->b};
+    int rc = 0;
+    rlki_rec_begin(run, p->w, "keep", "rlk.grpo.keep", NULL);
+    rlki_rec_tensor(run, p->w, &t, RLKI_IN(&p->logp), false);
+    for (int i = 0; !rc && i < p->w->held; i++) {
+        const int64_t n = rlk_batch_local(m->batch, rlk_world_cp(p->w, i));
+        to->p[i] = malloc((size_t)(n + 1) * sizeof(float));
+        if (!to->p[i])
+            return rlki_fail_memory(run, "log-probabilities");
+        rlki_rec_fresh(run, to->p[i]);
+        rc = n ? rlk_exec_download(&run->x, to->p[i], p->logp.p[i], (size_t)n * sizeof(float)) : 0;
+    }
+    snprintf(t.name, sizeof t.name, "%s", kept_name[which]);
+    if (!rc)
+        rlki_rec_tensor(run, p->w, &t, RLKI_IN(to), true);
+    rlki_rec_end(run, p->w);
+    return rc;
+}
+
+void rlki_keep_nothing(struct rlk_train *run)
+{
+    for (int k = 0; k < 2; k++)
+        for (int mb = 0; run->kept[k] && mb < run->opt.micro_batches; mb++)
+            for (int i = 0; i < RLKI_RANKS; i++) {
+                free(run->kept[k][mb].p[i]);
+                run->kept[k][mb].p[i] = NULL;
+            }
 }
 
 struct terms {
@@ -155,8 +205,8 @@ static int put(struct rlk_train *run, const struct rlki_ptrs *to, int i, const f
 }
 
 struct loss_buffers {
-    struct rlki_ptrs *dlogp, sum[RLKI_SUMS], old, ref, adv;
-    float *host; /* [RLKI_SUMS + 5][tokens] */
+    struct rlki_ptrs *dlogp, sum[RLKI_SUMS];
+    float *host; /* [RLKI_SUMS + 2][tokens] */
 };
 
 static int rank_losses(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p, int i,
@@ -165,11 +215,10 @@ static int rank_losses(struct rlk_train *run, const struct rlki_micro *m, const 
     const int cp = rlk_world_cp(p->w, i);
     const int64_t n = rlk_batch_local(m->batch, cp);
     const int32_t *map = rlk_batch_map(m->batch, cp);
-    float *row[RLKI_SUMS + 5];
-    for (int k = 0; k < RLKI_SUMS + 5; k++)
+    float *row[RLKI_SUMS + 2];
+    for (int k = 0; k < RLKI_SUMS + 2; k++)
         row[k] = b->host + k * (m->tokens + 1);
-    float *const now = row[RLKI_SUMS], *const g = row[RLKI_SUMS + 1], *const old = row[RLKI_SUMS + 2],
-                 *const ref = row[RLKI_SUMS + 3], *const adv = row[RLKI_SUMS + 4];
+    float *const now = row[RLKI_SUMS], *const g = row[RLKI_SUMS + 1];
     int rc = n ? rlk_exec_download(&run->x, now, p->logp.p[i], (size_t)n * sizeof *now) : 0;
     for (int64_t k = 0; !rc && k < n; k++) {
         const int32_t t = map[k], at = m->at[t];
@@ -178,9 +227,6 @@ static int rank_losses(struct rlk_train *run, const struct rlki_micro *m, const 
         for (int j = 0; j < RLKI_SUMS; j++)
             row[j][k] = v.x[j];
         g[k] = v.g;
-        old[k] = at < 0 ? 0.0f : s->old[at];
-        ref[k] = at < 0 ? 0.0f : s->ref[at];
-        adv[k] = at < 0 ? 0.0f : (float)s->advantage;
         if (at >= 0 && rlk_world_tp(p->w, i) == 0) { /* counts and a maximum have no order */
             const double diff = fabs((double)now[k] - (double)s->rollout[at]);
             totals->tokens += 1.0;
@@ -190,32 +236,27 @@ static int rank_losses(struct rlk_train *run, const struct rlki_micro *m, const 
     }
     for (int j = 0; !rc && j < RLKI_SUMS; j++)
         rc = put(run, &b->sum[j], i, row[j], n);
-    if (!rc)
-        rc = put(run, b->dlogp, i, g, n);
-    if (!rc)
-        rc = put(run, &b->old, i, old, n);
-    if (!rc)
-        rc = put(run, &b->ref, i, ref, n);
-    return rc ? rc : put(run, &b->adv, i, adv, n);
+    return rc ? rc : put(run, b->dlogp, i, g, n);
 }
 
 static void record_losses(struct rlk_train *run, const struct rlki_pass *p, const struct loss_buffers *b, bool after)
 {
     struct rlki_named t = {"logp", RLK_K_FP32, 1, {{RLKI_AXIS_TOKENS, 0}}, NULL, "tp", p->b};
     if (!after) {
-        const char *const name[4] = {"logp", "old_logp", "ref_logp", "advantage"};
-        const struct rlki_ptrs *const in[4] = {&p->logp, &b->old, &b->ref, &b->adv};
+        const struct rlki_named advantages = rlki_named_advantages(run);
         rlki_rec_begin(run, p->w, "loss", "rlk.grpo.loss", "rlk.grpo.loss/portable/1");
-        for (int k = 0; k < 4; k++) {
-            t.name = name[k];
-            rlki_rec_tensor(run, p->w, &t, RLKI_IN(in[k]), false);
+        rlki_rec_tensor(run, p->w, &t, RLKI_IN(&p->logp), false);
+        for (int k = 0; k < 2; k++) {
+            snprintf(t.name, sizeof t.name, "%s", kept_name[k]);
+            rlki_rec_tensor(run, p->w, &t, RLKI_IN(&run->kept[k][run->micro->number]), false);
         }
+        rlki_rec_tensor(run, p->w, &advantages, RLKI_IN(&run->advantages_at), false);
         return;
     }
-    t.name = "dlogp";
+    snprintf(t.name, sizeof t.name, "dlogp");
     rlki_rec_tensor(run, p->w, &t, RLKI_IN(b->dlogp), true);
     for (int k = 0; k < RLKI_SUMS; k++) {
-        t.name = strchr(sum_module[k], '.') + 1;
+        snprintf(t.name, sizeof t.name, "%s", strchr(sum_module[k], '.') + 1);
         rlki_rec_tensor(run, p->w, &t, RLKI_IN(&b->sum[k]), true);
     }
     rlki_rec_end(run, p->w);
@@ -225,19 +266,18 @@ int rlki_losses(struct rlk_train *run, const struct rlki_micro *m, const struct 
                 struct rlki_totals *totals)
 {
     struct loss_buffers b = {.dlogp = dlogp};
-    b.host = malloc((size_t)(RLKI_SUMS + 5) * ((size_t)m->tokens + 1) * sizeof *b.host);
+    b.host = malloc((size_t)(RLKI_SUMS + 2) * ((size_t)m->tokens + 1) * sizeof *b.host);
     int rc = b.host ? 0 : rlki_fail_memory(run, "losses");
-    struct rlki_ptrs *const all[] = {dlogp, &b.old, &b.ref, &b.adv};
-    for (int k = 0; !rc && k < 4; k++)
-        rc = rlki_frame_take(run, p->w, p->b, 1, RLK_K_FP32, all[k]);
+    if (!rc)
+        rc = rlki_frame_take(run, p->w, p->b, 1, RLK_K_FP32, dlogp);
     for (int k = 0; !rc && k < RLKI_SUMS; k++)
         rc = rlki_frame_take(run, p->w, p->b, 1, RLK_K_FP32, &b.sum[k]);
+    if (!rc)
+        record_losses(run, p, &b, false);
     for (int i = 0; !rc && i < p->w->held; i++)
         rc = rank_losses(run, m, p, i, &b, totals);
-    if (!rc) {
-        record_losses(run, p, &b, false);
+    if (!rc)
         record_losses(run, p, &b, true);
-    }
     for (int k = 0; !rc && k < RLKI_SUMS; k++) {
         double sum[2] = {0.0, 0.0};
         rc = rlk_loss_sum(p->w, p->b, sum_module[k], RLKI_CF(&b.sum[k]), NULL, sum);
@@ -253,6 +293,8 @@ int rlki_entropy(struct rlk_train *run, const struct rlki_micro *m, const struct
 {
     const int64_t V = run->opt.model.vocab;
     const struct rlk_logp l = rlki_head_args(p);
+    const struct rlki_named y = {"y", RLK_K_FP32, 2, {{RLKI_AXIS_TOKENS, 0}, {RLKI_AXIS_WHOLE, V}}, NULL, "tp", p->b};
+    const struct rlki_named x = {"x", RLK_K_FP32, 1, {{RLKI_AXIS_TOKENS, 0}}, NULL, "tp", p->b};
     struct rlki_ptrs z, h;
     float *row = malloc((size_t)V * sizeof *row), *host = malloc(((size_t)m->tokens + 1) * sizeof *host);
     int rc = row && host ? 0 : rlki_fail_memory(run, "entropies");
@@ -264,7 +306,12 @@ int rlki_entropy(struct rlk_train *run, const struct rlki_micro *m, const struct
         rc = rlk_logits(p->w, p->b, &l, RLKI_IN(&p->h), RLKI_F(&z));
     if (!rc)
         rc = rlk_log_softmax(p->w, p->b, "lm_head", V, l.temperature, RLKI_CF(&z), RLKI_F(&z));
-    for (int i = 0; !rc && !run->x.measuring && i < p->w->held; i++) {
+    const bool live = !rc && !run->x.measuring;
+    if (live) {
+        rlki_rec_begin(run, p->w, "entropy", "rlk.grpo.entropy", "rlk.grpo.entropy/portable/1");
+        rlki_rec_tensor(run, p->w, &y, RLKI_IN(&z), false);
+    }
+    for (int i = 0; !rc && live && i < p->w->held; i++) {
         const int cp = rlk_world_cp(p->w, i);
         const int64_t n = rlk_batch_local(m->batch, cp);
         const int32_t *map = rlk_batch_map(m->batch, cp);
@@ -285,6 +332,10 @@ int rlki_entropy(struct rlk_train *run, const struct rlki_micro *m, const struct
         }
         if (!rc)
             rc = put(run, &h, i, host, n);
+    }
+    if (live) {
+        rlki_rec_tensor(run, p->w, &x, RLKI_IN(&h), true);
+        rlki_rec_end(run, p->w);
     }
     double sum[2] = {0.0, 0.0};
     if (!rc)

@@ -6,6 +6,7 @@
 #include "replayer/run.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define TRY(call)                                                                                                      \
     do {                                                                                                               \
@@ -42,6 +43,15 @@ static struct rlki_ptrs *gradient(const struct rlki_pass *p, int layer, enum rlk
 const struct rlki_ptrs *rlki_head(const struct rlk_train *run, const struct rlki_ptrs *w)
 {
     return &w[run->opt.model.tied ? RLKI_EMBED : run->params - 1];
+}
+
+/* The next operator adds to this parameter's gradient. */
+static void adds_to(const struct rlki_pass *p, int param)
+{
+    char name[16];
+    snprintf(name, sizeof name, "main_grad%d", p->run->rec.extras);
+    const struct rlki_named t = rlki_named_parameter(&p->run->param[param], name, F);
+    rlki_rec_also(p->run, &t, &p->run->grad[param]);
 }
 
 static int final_norm(const struct rlk_train *run)
@@ -102,8 +112,8 @@ static int cached(struct rlki_pass *p, int layer, const struct rlk_attention *at
     struct rlki_named in_v = in_k, v_cache = cache;
     struct rlki_ptrs *kc = &p->k_cache[layer], *vc = &p->v_cache[layer];
     int rc;
-    in_v.name = "v";
-    v_cache.name = "v_cache";
+    memcpy(in_v.name, "v", 2);
+    memcpy(v_cache.name, "v_cache", 8);
     const bool live = !run->x.measuring;
     if (live) {
         rlki_rec_begin(run, p->w, path(layer, "self_attn.cache").text, "rlk.attention.append", NULL);
@@ -118,12 +128,10 @@ static int cached(struct rlki_pass *p, int layer, const struct rlk_attention *at
         rlki_rec_tensor(run, p->w, &v_cache, RLKI_IN(vc), true);
         rlki_rec_end(run, p->w);
     }
-    run->rec.k_cache = kc;
-    run->rec.v_cache = vc;
-    rc = rlk_attention_cached(p->w, p->b, at, p->cache_row, RLKI_IN(&a->qr), RLKI_IN(kc), RLKI_IN(vc), a->o.p,
-                              RLKI_F(&a->lse));
-    run->rec.k_cache = run->rec.v_cache = NULL;
-    return rc;
+    rlki_rec_also(run, &cache, kc);
+    rlki_rec_also(run, &v_cache, vc);
+    return rlk_attention_cached(p->w, p->b, at, p->cache_row, RLKI_IN(&a->qr), RLKI_IN(kc), RLKI_IN(vc), a->o.p,
+                                RLKI_F(&a->lse));
 }
 
 /* One layer from x to out; *a keeps what the backward needs. */
@@ -177,9 +185,11 @@ int rlki_forward(struct rlki_pass *p)
 {
     struct rlk_train *run = p->run;
     const struct rlk_model_shape *s = &run->opt.model;
+    const struct rlki_named tokens = rlki_named_sequences(run);
     struct rlki_ptrs x;
     int rc;
     TRY(take(p, s->hidden, T, &x));
+    rlki_rec_also(run, &tokens, &run->sequences_at);
     TRY(rlk_embedding_fwd(p->w, p->b, "model.embed_tokens", s->vocab, s->hidden, T, p->ids,
                           RLKI_IN(&p->weight[RLKI_EMBED]), x.p));
     for (int l = 0; l < s->layers; l++) {
@@ -215,6 +225,8 @@ int rlki_logp(struct rlki_pass *p)
     int rc;
     TRY(take(p, 1, F, &p->logp));
     TRY(take(p, 3, F, &p->stats));
+    const struct rlki_named tokens = rlki_named_sequences(p->run);
+    rlki_rec_also(p->run, &tokens, &p->run->sequences_at);
     return rlk_logp_fwd(p->w, p->b, &l, RLKI_IN(&p->h), RLKI_F(&p->logp), RLKI_F(&p->stats));
 }
 
@@ -233,6 +245,7 @@ static int attention_backward(struct rlki_pass *p, int layer, const struct layer
     TRY(take(p, KV / tp, T, &dk));
     TRY(take(p, KV / tp, T, &dv));
     TRY(rlk_linear_row_dx(p->w, p->b, o.text, Q, H, T, RLKI_IN(d2), RLKI_IN(weight(p, layer, RLKI_O)), dout.p));
+    adds_to(p, rlki_layer_param(layer, RLKI_O));
     TRY(rlk_linear_dw(p->w, p->b, o.text, RLK_CUT_IN, Q, H, T, RLKI_IN(d2), RLKI_IN(&a->o),
                       RLKI_F(gradient(p, layer, RLKI_O))));
     TRY(rlk_attention_bwd(p->w, p->b, &at, RLKI_IN(&dout), RLKI_IN(&a->qr), RLKI_IN(&a->kr), RLKI_IN(&a->v),
@@ -241,9 +254,11 @@ static int attention_backward(struct rlki_pass *p, int layer, const struct layer
                  dq.p));
     TRY(rlk_rope(p->w, p->b, path(layer, "self_attn.rotary_k").text, s->kv_heads, d, T, p->run->rope, true,
                  RLKI_IN(&dk), dk.p));
+    adds_to(p, rlki_layer_param(layer, RLKI_QNORM));
     TRY(rlk_headnorm_bwd(p->w, p->b, path(layer, "self_attn.q_norm").text, s->heads, d, T, RLKI_IN(&dq), RLKI_IN(&a->q),
                          RLKI_IN(weight(p, layer, RLKI_QNORM)), RLKI_CF(&a->rstdq), dq.p,
                          RLKI_F(gradient(p, layer, RLKI_QNORM))));
+    adds_to(p, rlki_layer_param(layer, RLKI_KNORM));
     TRY(rlk_headnorm_bwd(p->w, p->b, path(layer, "self_attn.k_norm").text, s->kv_heads, d, T, RLKI_IN(&dk),
                          RLKI_IN(&a->k), RLKI_IN(weight(p, layer, RLKI_KNORM)), RLKI_CF(&a->rstdk), dk.p,
                          RLKI_F(gradient(p, layer, RLKI_KNORM))));
@@ -252,10 +267,13 @@ static int attention_backward(struct rlki_pass *p, int layer, const struct layer
                          RLKI_IN(weight(p, layer, RLKI_V))};
     TRY(rlk_linear_column_dx(p->w, p->b, path(layer, "self_attn.qkv").text, H, 3, (const int64_t[]){Q, KV, KV}, T, dy,
                              w, dh1->p));
+    adds_to(p, rlki_layer_param(layer, RLKI_Q));
     TRY(rlk_linear_dw(p->w, p->b, path(layer, "self_attn.q_proj").text, RLK_CUT_OUT, H, Q, T, RLKI_IN(&dq),
                       RLKI_IN(&a->h1), RLKI_F(gradient(p, layer, RLKI_Q))));
+    adds_to(p, rlki_layer_param(layer, RLKI_K));
     TRY(rlk_linear_dw(p->w, p->b, path(layer, "self_attn.k_proj").text, RLK_CUT_OUT, H, KV, T, RLKI_IN(&dk),
                       RLKI_IN(&a->h1), RLKI_F(gradient(p, layer, RLKI_K))));
+    adds_to(p, rlki_layer_param(layer, RLKI_V));
     return rlk_linear_dw(p->w, p->b, path(layer, "self_attn.v_proj").text, RLK_CUT_OUT, H, KV, T, RLKI_IN(&dv),
                          RLKI_IN(&a->h1), RLKI_F(gradient(p, layer, RLKI_V)));
 }
@@ -278,14 +296,19 @@ static int layer_backward(struct rlki_pass *p, int layer, const struct rlki_ptrs
     int rc;
     TRY(take(p, H, T, &dh));
     TRY(take(p, H, T, &dn));
+    adds_to(p, rlki_layer_param(layer, RLKI_GATE));
+    adds_to(p, rlki_layer_param(layer, RLKI_UP));
+    adds_to(p, rlki_layer_param(layer, RLKI_DOWN));
     TRY(rlk_ffn_bwd(p->w, p->b, &ffn, RLKI_IN(d), RLKI_IN(&a->h2), (rlk_out)a->gate.p, (rlk_out)a->up.p,
                     RLKI_IN(&a->act), dh.p, RLKI_F(gradient(p, layer, RLKI_GATE)), RLKI_F(gradient(p, layer, RLKI_UP)),
                     RLKI_F(gradient(p, layer, RLKI_DOWN))));
+    adds_to(p, rlki_layer_param(layer, RLKI_NORM2));
     TRY(rlk_rmsnorm_bwd(p->w, p->b, path(layer, "post_attention_layernorm").text, H, T, RLKI_IN(&dh), RLKI_IN(&a->x2),
                         RLKI_IN(weight(p, layer, RLKI_NORM2)), RLKI_CF(&a->rstd2), dn.p,
                         RLKI_F(gradient(p, layer, RLKI_NORM2))));
     TRY(rlk_add(p->w, p->b, path(layer, "residual_mlp").text, H, T, RLKI_IN(d), RLKI_IN(&dn), d->p));
     TRY(attention_backward(p, layer, a, d, &dh));
+    adds_to(p, rlki_layer_param(layer, RLKI_NORM1));
     TRY(rlk_rmsnorm_bwd(p->w, p->b, path(layer, "input_layernorm").text, H, T, RLKI_IN(&dh), RLKI_IN(x),
                         RLKI_IN(weight(p, layer, RLKI_NORM1)), RLKI_CF(&a->rstd1), dn.p,
                         RLKI_F(gradient(p, layer, RLKI_NORM1))));
@@ -297,13 +320,16 @@ int rlki_backward(struct rlki_pass *p, const struct rlki_ptrs *dlogp)
     struct rlk_train *run = p->run;
     const struct rlk_model_shape *s = &run->opt.model;
     const struct rlk_logp l = rlki_head_args(p);
+    const struct rlki_named tokens = rlki_named_sequences(run);
     struct rlki_ptrs dh, d;
     int rc;
     rlki_rec_pass(run, "bwd");
     TRY(take(p, s->hidden, T, &dh));
     TRY(take(p, s->hidden, T, &d));
+    adds_to(p, run->opt.model.tied ? RLKI_EMBED : run->params - 1);
     TRY(rlk_logp_bwd(p->w, p->b, &l, RLKI_IN(&p->h), RLKI_CF(&p->stats), RLKI_CF(dlogp), dh.p,
                      RLKI_F(rlki_head(run, run->grad))));
+    adds_to(p, final_norm(run));
     TRY(rlk_rmsnorm_bwd(p->w, p->b, "model.norm", s->hidden, T, RLKI_IN(&dh), RLKI_IN(&p->x),
                         RLKI_IN(&p->weight[final_norm(run)]), RLKI_CF(&p->rstd), d.p,
                         RLKI_F(&run->grad[final_norm(run)])));
@@ -322,6 +348,8 @@ int rlki_backward(struct rlki_pass *p, const struct rlki_ptrs *dlogp)
         if (rc)
             return rc;
     }
+    adds_to(p, RLKI_EMBED);
+    rlki_rec_also(run, &tokens, &run->sequences_at);
     return rlk_embedding_bwd(p->w, p->b, "model.embed_tokens", s->vocab, s->hidden, T, p->ids, RLKI_IN(&d),
                              RLKI_F(&run->grad[RLKI_EMBED]));
 }

@@ -109,6 +109,51 @@ static void tell(struct rlk_train *run, struct rlk_tap_op *op, const char *name,
         r->tap->op_in(op, &t);
 }
 
+/* Placement of rank i's part; spans has room for what it needs. false: too many spans. */
+struct placed {
+    struct rlk_placement at;
+    uint64_t shape[3];
+    uint32_t nspans[3];
+    struct rlk_span span[256];
+};
+
+static bool place_of(const struct rlk_world *w, const struct rlki_named *t, int i, struct placed *p)
+{
+    uint32_t used = 0;
+    p->at = (struct rlk_placement){(uint32_t)t->ndim, p->shape, p->nspans, p->span, t->partial, t->replica, NULL};
+    for (int d = 0; d < t->ndim; d++) {
+        const struct rlk_span *s = NULL;
+        struct rlk_span one = {0, 0};
+        uint32_t n = 1;
+        p->shape[d] = (uint64_t)t->dim[d].n;
+        p->nspans[d] = RLK_K_WHOLE;
+        switch (t->dim[d].kind) {
+        case RLKI_AXIS_WHOLE:
+            continue;
+        case RLKI_AXIS_TOKENS:
+            p->shape[d] = (uint64_t)rlk_batch_tokens(t->batch);
+            n = rlk_batch_spans(t->batch, rlk_world_cp(w, i), &s);
+            break;
+        case RLKI_AXIS_SLABS:
+            one = rlk_slab_span(&w->lat, rlk_world_tp(w, i), t->dim[d].n);
+            break;
+        case RLKI_AXIS_VOCAB:
+            one = rlk_vocab_span(&w->lat, rlk_world_tp(w, i), t->dim[d].n);
+            break;
+        }
+        if (!s) {
+            s = &one;
+            n = one.extent ? 1 : 0;
+        }
+        if (used + n > 256)
+            return false;
+        for (uint32_t k = 0; k < n; k++)
+            p->span[used++] = s[k];
+        p->nspans[d] = n;
+    }
+    return true;
+}
+
 /* ---- the operators' listener ---- */
 
 /* These announce no tensors; the run records them itself. */
@@ -127,20 +172,12 @@ static void heard_begin(void *self, const struct rlk_op_event *event)
     struct rlk_tap_ctx *ctx = r->ctx[event->rank];
     r->tap->module_begin(ctx, event->module);
     r->op[event->rank] = r->tap->op_begin(ctx, event->op, event->contract);
-}
-
-/* The cache that a cached attention reads is no argument that it announces. */
-static void tell_cache(struct rlk_train *run, const struct rlk_op_event *event)
-{
-    const struct rlk_model_shape *s = &run->opt.model;
-    const struct rlki_ptrs *const set[2] = {run->rec.k_cache, run->rec.v_cache};
-    for (int k = 0; k < 2; k++) {
-        const struct rlk_span heads = rlk_slab_span(&run->roll.lat, event->tp, s->kv_heads);
-        const uint64_t shape[3] = {(uint64_t)run->rec.cache_rows, (uint64_t)s->kv_heads, (uint64_t)s->head_dim};
-        const uint32_t nspans[3] = {RLK_K_WHOLE, 1, RLK_K_WHOLE};
-        const struct rlk_placement at = {3, shape, nspans, &heads, NULL, NULL, NULL};
-        tell(run, run->rec.op[event->rank], k ? "v_cache" : "k_cache", RLK_K_BF16, set[k]->p[event->rank], &at, false,
-             false);
+    const struct rlk_world *w = run->in_rollout ? &run->roll : &run->train;
+    for (int k = 0; r->op[event->rank] && k < r->extras; k++) {
+        struct placed p;
+        const struct rlki_extra *e = &r->extra[k];
+        if (place_of(w, &e->t, event->rank, &p))
+            tell(run, r->op[event->rank], e->t.name, e->t.type, e->data->p[event->rank], &p.at, false, false);
     }
 }
 
@@ -150,11 +187,6 @@ static void heard_tensor(void *self, const struct rlk_op_event *event, const str
     rlki_plant_tensor(run, event, t);
     if (!run->rec.tap || ours(event->op))
         return;
-    if (!t->output && run->rec.k_cache && strcmp(t->name, "q") == 0 && run->rec.op[event->rank]) {
-        tell(run, run->rec.op[event->rank], t->name, t->type, t->data, &t->at, false, true);
-        tell_cache(run, event);
-        return;
-    }
     struct rlki_known *k = t->data && t->output ? known(&run->rec, t->data) : NULL;
     if (run->rec.op[event->rank])
         tell(run, run->rec.op[event->rank], t->name, t->type, t->data, &t->at, t->output, true);
@@ -168,9 +200,17 @@ static void heard_end(void *self, const struct rlk_op_event *event)
     struct rlki_rec *r = &run->rec;
     if (!r->tap || ours(event->op))
         return;
+    r->extras = 0; /* every rank has begun by now */
     r->tap->op_end(r->op[event->rank]);
     r->op[event->rank] = NULL;
     r->tap->module_end(r->ctx[event->rank]);
+}
+
+void rlki_rec_also(struct rlk_train *run, const struct rlki_named *t, const struct rlki_ptrs *data)
+{
+    struct rlki_rec *r = &run->rec;
+    if (r->tap && !run->x.measuring && r->extras < 4)
+        r->extra[r->extras++] = (struct rlki_extra){*t, data};
 }
 
 static void tell_program(struct rlk_train *run)
@@ -279,51 +319,6 @@ void rlki_rec_attr(struct rlk_train *run, const struct rlk_world *w, const char 
         run->rec.tap->op_attr(run->rec.op[w->rank[i]], &a);
 }
 
-/* Placement of rank i's part; spans has room for what it needs. false: too many spans. */
-struct placed {
-    struct rlk_placement at;
-    uint64_t shape[3];
-    uint32_t nspans[3];
-    struct rlk_span span[256];
-};
-
-static bool place_of(const struct rlk_world *w, const struct rlki_named *t, int i, struct placed *p)
-{
-    uint32_t used = 0;
-    p->at = (struct rlk_placement){(uint32_t)t->ndim, p->shape, p->nspans, p->span, t->partial, t->replica, NULL};
-    for (int d = 0; d < t->ndim; d++) {
-        const struct rlk_span *s = NULL;
-        struct rlk_span one = {0, 0};
-        uint32_t n = 1;
-        p->shape[d] = (uint64_t)t->dim[d].n;
-        p->nspans[d] = RLK_K_WHOLE;
-        switch (t->dim[d].kind) {
-        case RLKI_AXIS_WHOLE:
-            continue;
-        case RLKI_AXIS_TOKENS:
-            p->shape[d] = (uint64_t)rlk_batch_tokens(t->batch);
-            n = rlk_batch_spans(t->batch, rlk_world_cp(w, i), &s);
-            break;
-        case RLKI_AXIS_SLABS:
-            one = rlk_slab_span(&w->lat, rlk_world_tp(w, i), t->dim[d].n);
-            break;
-        case RLKI_AXIS_VOCAB:
-            one = rlk_vocab_span(&w->lat, rlk_world_tp(w, i), t->dim[d].n);
-            break;
-        }
-        if (!s) {
-            s = &one;
-            n = one.extent ? 1 : 0;
-        }
-        if (used + n > 256)
-            return false;
-        for (uint32_t k = 0; k < n; k++)
-            p->span[used++] = s[k];
-        p->nspans[d] = n;
-    }
-    return true;
-}
-
 void rlki_rec_tensor(struct rlk_train *run, const struct rlk_world *w, const struct rlki_named *t,
                      const void *const *data, bool output)
 {
@@ -337,13 +332,15 @@ void rlki_rec_tensor(struct rlk_train *run, const struct rlk_world *w, const str
     }
 }
 
-static struct rlki_named parameter(const struct rlki_weight *w)
+struct rlki_named rlki_named_parameter(const struct rlki_weight *w, const char *name, enum rlk_ktype type)
 {
     const enum rlki_axis rows = w->cut != RLK_CUT_OUT ? RLKI_AXIS_WHOLE : w->vocab ? RLKI_AXIS_VOCAB : RLKI_AXIS_SLABS;
     const enum rlki_axis cols = w->cut == RLK_CUT_IN ? RLKI_AXIS_SLABS : RLKI_AXIS_WHOLE;
+    struct rlki_named t = {"", type, 2, {{rows, w->rows}, {cols, w->cols}}, NULL, "cp", NULL};
     if (w->ndim == 1)
-        return (struct rlki_named){w->name, RLK_K_BF16, 1, {{RLKI_AXIS_WHOLE, w->cols}}, NULL, "tp", NULL};
-    return (struct rlki_named){w->name, RLK_K_BF16, 2, {{rows, w->rows}, {cols, w->cols}}, NULL, "cp", NULL};
+        t = (struct rlki_named){"", type, 1, {{RLKI_AXIS_WHOLE, w->cols}}, NULL, "tp", NULL};
+    snprintf(t.name, sizeof t.name, "%s", name);
+    return t;
 }
 
 void rlki_rec_weights(struct rlk_train *run, const struct rlk_world *w, const char *version, const char *side,
@@ -353,7 +350,7 @@ void rlki_rec_weights(struct rlk_train *run, const struct rlk_world *w, const ch
     for (int i = 0; r->tap && i < w->held; i++) {
         struct rlk_tap_op *op = r->tap->weights_begin(r->ctx[w->rank[i]], version, side);
         for (int p = 0; op && p < run->params; p++) {
-            const struct rlki_named t = parameter(&run->param[p]);
+            const struct rlki_named t = rlki_named_parameter(&run->param[p], run->param[p].name, RLK_K_BF16);
             struct placed at;
             if (place_of(w, &t, i, &at))
                 tell(run, op, t.name, t.type, weight[p].p[i], &at.at, true, false);
@@ -368,7 +365,7 @@ void rlki_rec_leaves(struct rlk_train *run)
     const struct rlk_world *w = &run->train;
     for (int i = 0; r->tap && i < w->held; i++)
         for (int p = 0; p < run->params; p++) {
-            const struct rlki_named t = parameter(&run->param[p]);
+            const struct rlki_named t = rlki_named_parameter(&run->param[p], run->param[p].name, RLK_K_BF16);
             struct placed at;
             if (!place_of(w, &t, i, &at))
                 continue;

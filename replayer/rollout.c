@@ -41,6 +41,35 @@ static void make_prompts(struct rlk_train *run)
     }
 }
 
+struct rlki_named rlki_named_sequences(const struct rlk_train *run)
+{
+    return (struct rlki_named){
+        "sequences", RLK_K_INT32,
+        2,           {{RLKI_AXIS_WHOLE, run->opt.samples}, {RLKI_AXIS_WHOLE, run->opt.prompt + run->opt.fresh}},
+        NULL,        "world",
+        NULL};
+}
+
+/* What the samples hold now, as one tensor: made of the prompts (drawn NULL), or of what it was and drawn tokens. */
+static void tell_sequences(struct rlk_train *run, const struct decode *d)
+{
+    const struct rlki_named all = rlki_named_sequences(run);
+    const struct rlki_named token = {"token", RLK_K_INT32, 1, {{RLKI_AXIS_TOKENS, 0}}, NULL, "tp", d ? d->batch : NULL};
+    rlki_rec_begin(run, &run->roll, "rollout", d ? "rlk.rollout.append" : "rlk.rollout.prompts", NULL);
+    if (d) {
+        rlki_rec_tensor(run, &run->roll, &all, RLKI_IN(&run->sequences_at), false);
+        rlki_rec_tensor(run, &run->roll, &token, RLKI_IN(&d->token), false);
+    }
+    const size_t most = (size_t)(run->opt.prompt + run->opt.fresh);
+    for (int s = 0; s < run->opt.samples; s++) {
+        memset(run->sequences + (size_t)s * most, 0, most * sizeof *run->sequences);
+        memcpy(run->sequences + (size_t)s * most, run->sample[s].token,
+               (size_t)run->sample[s].length * sizeof *run->sequences);
+    }
+    rlki_rec_tensor(run, &run->roll, &all, RLKI_IN(&run->sequences_at), true);
+    rlki_rec_end(run, &run->roll);
+}
+
 /* One pass of the batch in d: logits, log-softmax and drawn tokens on the device. */
 static int one_pass(void *arg)
 {
@@ -143,6 +172,8 @@ static int iterate(struct decode *d, int64_t iteration)
             d->who[live++] = d->who[i];
     }
     d->live = live;
+    if (!rc)
+        tell_sequences(run, d);
     rlk_batch_free(&run->x, d->batch);
     d->batch = NULL;
     rlki_frame_back(run, mark);
@@ -193,6 +224,10 @@ int rlki_rollout(struct rlk_train *run)
     run->in_rollout = true;
     rlk_policy_side(run->policy, RLK_SIDE_ROLLOUT);
     make_prompts(run);
+    rlki_rec_phase(run, "rollout-prefill");
+    rlki_rec_work(run, 0, 0);
+    rlki_rec_pass(run, "fwd");
+    tell_sequences(run, NULL);
     int rc = decode_alloc(&d);
     d.live = run->opt.samples;
     for (int i = 0; !rc && i < d.live; i++)

@@ -70,7 +70,7 @@ struct rlki_known { /* a buffer as the recorder knows it */
 };
 enum rlki_axis { RLKI_AXIS_WHOLE, RLKI_AXIS_TOKENS, RLKI_AXIS_SLABS, RLKI_AXIS_VOCAB };
 struct rlki_named { /* a tensor of an event of our own */
-    const char *name;
+    char name[96];
     enum rlk_ktype type;
     int ndim;
     struct {
@@ -88,8 +88,12 @@ struct rlki_rec {
     struct rlki_known *known;
     size_t nknown, room;
     bool failed;
-    uint64_t attention_call; /* of a cached attention whose cache is announced beside it */
-    const struct rlki_ptrs *k_cache, *v_cache;
+    /* Inputs of the next operator that it does not announce itself: a cache, token ids, the gradient it adds to. */
+    struct rlki_extra {
+        struct rlki_named t;
+        const struct rlki_ptrs *data;
+    } extra[4];
+    int extras;
     int64_t cache_rows;
 };
 
@@ -109,10 +113,14 @@ void rlki_rec_begin(struct rlk_train *run, const struct rlk_world *w, const char
                     const char *contract);
 void rlki_rec_tensor(struct rlk_train *run, const struct rlk_world *w, const struct rlki_named *t,
                      const void *const *data, bool output);
+/* The next operator reads this too. */
+void rlki_rec_also(struct rlk_train *run, const struct rlki_named *t, const struct rlki_ptrs *data);
 void rlki_rec_attr(struct rlk_train *run, const struct rlk_world *w, const char *key, double value);
 void rlki_rec_end(struct rlk_train *run, const struct rlk_world *w);
 void rlki_rec_weights(struct rlk_train *run, const struct rlk_world *w, const char *version, const char *side,
                       const struct rlki_ptrs *weight);
+/* A parameter, or a gradient or a state of its shape, as `name`. */
+struct rlki_named rlki_named_parameter(const struct rlki_weight *w, const char *name, enum rlk_ktype type);
 void rlki_rec_leaves(struct rlk_train *run);
 void rlki_rec_metric(struct rlk_train *run, const char *name, double value);
 void rlki_rec_readbacks(struct rlk_train *run);
@@ -191,6 +199,10 @@ struct rlk_train {
     int64_t positions;
     struct rlki_frame frame;
     struct rlki_sample *sample;
+    int32_t *sequences;                                    /* [samples][prompt + fresh]: all tokens, as one tensor */
+    float *advantages;                                     /* [samples] */
+    struct rlki_ptrs sequences_at, advantages_at, norm_at; /* the same address on every rank: host memory */
+    struct rlki_ptrs *kept[2];                             /* ref, old log-probabilities by micro-batch: host memory */
     int64_t step;
     struct rlki_rec rec;
     struct rlki_plant plant;
@@ -264,16 +276,22 @@ int rlki_rollout(struct rlk_train *run);
 
 /* A micro-batch: samples [first, first+count) packed. Arrays are by global token of the batch. */
 struct rlki_micro {
-    int first, count;
+    int first, count, number;
     struct rlk_batch *batch;
     int64_t tokens;
     int32_t *ids, *targets;
     int32_t *owner, *at; /* sample, and its response token that this token predicts; -1 = none */
 };
+struct rlki_named rlki_named_sequences(const struct rlk_train *run);
+struct rlki_named rlki_named_advantages(const struct rlk_train *run);
+/* Keeps p->logp of micro-batch mb for the loss (which: 0 ref, 1 old). */
+int rlki_keep(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p, int mb, int which);
+void rlki_keep_nothing(struct rlk_train *run);
 int rlki_micro_new(struct rlk_train *run, int first, int count, struct rlki_micro *out);
 void rlki_micro_free(struct rlk_train *run, struct rlki_micro *m);
 /* Downloads logp and stores it with the samples (which: 0 ref, 1 old, 2 now). */
 int rlki_micro_store(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_ptrs *logp, int which);
+/* Rewards and advantages of all samples. */
 void rlki_rewards(struct rlk_train *run);
 enum rlki_sum {
     RLKI_SUM_LOSS,

@@ -87,6 +87,19 @@ static int alloc_samples(struct rlk_train *run)
     run->f_prompt = calloc(n, sizeof *run->f_prompt);
     run->f_reward = calloc(n, sizeof *run->f_reward);
     run->f_advantage = calloc(n, sizeof *run->f_advantage);
+    run->sequences = calloc(n * most, sizeof *run->sequences);
+    run->advantages = calloc(n, sizeof *run->advantages);
+    run->kept[0] = calloc((size_t)run->opt.micro_batches, sizeof *run->kept[0]);
+    run->kept[1] = calloc((size_t)run->opt.micro_batches, sizeof *run->kept[1]);
+    for (int i = 0; i < RLKI_RANKS; i++) {
+        run->sequences_at.p[i] = run->sequences;
+        run->advantages_at.p[i] = run->advantages;
+        run->norm_at.p[i] = &run->grad_norm;
+    }
+    if (!run->sequences || !run->advantages || !run->kept[0] || !run->kept[1])
+        return rlki_fail_memory(run, "samples");
+    rlki_rec_fresh(run, run->sequences);
+    rlki_rec_fresh(run, run->advantages);
     bool ok = run->sample && run->f_sequence && run->f_length && run->f_prompt && run->f_reward && run->f_advantage;
     for (int k = 0; k < 4; k++)
         ok = (run->f_logp[k] = calloc(n, sizeof *run->f_logp[k])) && ok;
@@ -281,6 +294,11 @@ void rlk_train_free(struct rlk_train *run)
         free(run->sample[i].rollout);
     }
     free(run->sample);
+    rlki_keep_nothing(run);
+    free(run->kept[0]);
+    free(run->kept[1]);
+    free(run->sequences);
+    free(run->advantages);
     for (int k = 0; k < 4; k++)
         free(run->f_logp[k]);
     free(run->f_sequence);
@@ -337,6 +355,8 @@ static int log_probs(struct rlk_train *run, const char *phase, const struct rlki
             rc = score(&p);
         if (!rc)
             rc = rlki_micro_store(run, &m, &p.logp, which);
+        if (!rc)
+            rc = rlki_keep(run, &m, &p, mb, which);
         run->micro = NULL;
         rlki_micro_free(run, &m);
         rlki_frame_back(run, mark);
@@ -380,6 +400,7 @@ static int train_micro(struct rlk_train *run, int mb, struct rlki_totals *totals
     struct rlki_pass p = pass_of(run, &m, run->weight);
     struct training t = {&p, &m, totals};
     p.at_layer = at_layer;
+    m.number = mb;
     run->micro = &m;
     rc = rlki_room(run, measured, &t);
     rlki_rec_pass(run, "fwd");
@@ -419,16 +440,6 @@ static int zero_gradients(struct rlk_train *run)
     return rc;
 }
 
-static struct rlki_named as_named(const struct rlki_weight *w, const char *name, enum rlk_ktype type)
-{
-    const enum rlki_axis rows = w->cut != RLK_CUT_OUT ? RLKI_AXIS_WHOLE : w->vocab ? RLKI_AXIS_VOCAB : RLKI_AXIS_SLABS;
-    if (w->ndim == 1)
-        return (struct rlki_named){name, type, 1, {{RLKI_AXIS_WHOLE, w->cols}}, NULL, "tp", NULL};
-    return (struct rlki_named){
-        name, type, 2,   {{rows, w->rows}, {w->cut == RLK_CUT_IN ? RLKI_AXIS_SLABS : RLKI_AXIS_WHOLE, w->cols}},
-        NULL, "cp", NULL};
-}
-
 static int norm_room(void *arg)
 {
     struct rlk_train *run = arg;
@@ -444,10 +455,10 @@ static int norm_room(void *arg)
     return rc;
 }
 
+static const struct rlki_named norm_named = {"grad_norm", RLK_K_FP64, 0, {{RLKI_AXIS_WHOLE, 1}}, NULL, "world", NULL};
+
 static int gradient_norm(struct rlk_train *run)
 {
-    const struct rlki_named out = {"grad_norm", RLK_K_FP64, 0, {{RLKI_AXIS_WHOLE, 1}}, NULL, "world", NULL};
-    struct rlki_ptrs value = {{NULL}};
     int rc = rlki_room(run, norm_room, run);
     rlki_rec_pass(run, "opt");
     rlki_rec_work(run, 0, 0);
@@ -455,15 +466,13 @@ static int gradient_norm(struct rlk_train *run)
     for (int p = 0; p < run->params; p++) {
         char name[96];
         snprintf(name, sizeof name, "%s.grad", run->param[p].name);
-        const struct rlki_named t = as_named(&run->param[p], name, F);
+        const struct rlki_named t = rlki_named_parameter(&run->param[p], name, F);
         rlki_rec_tensor(run, &run->train, &t, RLKI_IN(&run->grad[p]), false);
     }
     if (!rc)
         rc = norm_room(run);
-    for (int i = 0; i < run->train.held; i++)
-        value.p[i] = &run->grad_norm;
     rlki_rec_fresh(run, &run->grad_norm);
-    rlki_rec_tensor(run, &run->train, &out, RLKI_IN(&value), true);
+    rlki_rec_tensor(run, &run->train, &norm_named, RLKI_IN(&run->norm_at), true);
     rlki_rec_end(run, &run->train);
     return rc;
 }
@@ -494,13 +503,14 @@ static int optimize(struct rlk_train *run)
         rlki_rec_begin(run, &run->train, module, "rlk.adamw", "rlk.adamw/portable/1");
         rlki_rec_attr(run, &run->train, "coefficient", (double)a.coefficient);
         for (int k = 0; k < 4; k++) {
-            const struct rlki_named t = as_named(w, name[k], F);
+            const struct rlki_named t = rlki_named_parameter(w, name[k], F);
             rlki_rec_tensor(run, &run->train, &t, RLKI_IN(set[k]), false);
         }
+        rlki_rec_tensor(run, &run->train, &norm_named, RLKI_IN(&run->norm_at), false);
         rc = rlk_adamw(&run->train, &a, n, RLKI_F(set[1]), RLKI_F(set[2]), RLKI_F(set[3]), RLKI_CF(set[0]),
                        run->weight[p].p);
         for (int k = 1; k < 5; k++) {
-            const struct rlki_named t = as_named(w, name[k], k == 4 ? T : F);
+            const struct rlki_named t = rlki_named_parameter(w, name[k], k == 4 ? T : F);
             rlki_rec_tensor(run, &run->train, &t, RLKI_IN(set[k]), true);
         }
         rlki_rec_end(run, &run->train);
@@ -605,6 +615,7 @@ int rlk_train_step(struct rlk_train *run, struct rlk_train_facts *facts, struct 
     double at = start;
     int rc = 0;
     run->metrics = 0;
+    rlki_keep_nothing(run);
     rlki_rec_step(run, run->step);
     for (int part = PART_ROLLOUT; !rc && part <= PART_WEIGHTS; part++) {
         if (part == PART_ROLLOUT)

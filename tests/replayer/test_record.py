@@ -1,0 +1,93 @@
+"""Records rlktrain in several layouts and lets rlkaudit judge: clean pairs are identical, and every planted fault is
+named at its operator, as the first difference and as every root.
+
+usage: test_record.py BIN_DIR
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+MINI = ["--model", "qwen3-mini", "--no-times"]
+LAYER = "model.layers.0."
+
+# fault, where it shows, more arguments, (pass, module, op, names) of the first difference and of all roots
+FAULTS = [
+    ("dx-shard", "tp4cp2", MINI, ("bwd", LAYER + "self_attn.qkv", "rlk.gemm.column", {"dx"})),
+    ("wgrad-cp", "tp8cp4", MINI, ("bwd", LAYER + "self_attn.q_proj", "rlk.gemm.dw", {"dw"})),
+    ("vocab-slab", "tp4cp2", MINI, ("fwd", "lm_head", "rlk.linear_logp.bitwise", {"logp", "stats"})),
+    ("stale-shard", "tp4cp2", MINI, ("", "", "weights", {LAYER + "mlp.down_proj.weight"})),
+    ("zigzag-map", "tp4cp2", MINI, ("fwd", LAYER + "self_attn.rotary_q", "rlk.rope", {"y"})),
+    ("recompute-provider", "tp4cp2", MINI,
+     ("recompute", LAYER + "mlp", "rlk.ffn.qwen3.deterministic", {"gate", "up", "act", "y"})),
+    ("mode-off", "tp4cp2", MINI, ("fwd", LAYER + "self_attn", "rlk.attention.deterministic", {"lse", "o"})),
+    ("ring-attention", "tp8cp4", MINI, ("fwd", LAYER + "self_attn", "rlk.attention.deterministic", {"lse", "o"})),
+    ("rank-order", "tp8cp1", ["--no-times", "--samples", "4", "--steps", "1"],
+     ("fwd", LAYER + "self_attn.o_proj", "rlk.gemm.row", {"y"})),
+]
+
+
+def record(where: pathlib.Path, name: str, layout: str, more: list) -> tuple:
+    """The recording and what rlktrain printed. On a busy machine the recorder may have to drop events and says so;
+    such a recording is made again."""
+    for attempt in range(4):
+        out = where / f"{name}-{attempt}.rlk"
+        ran = subprocess.run([BIN / "rlkrec", "run", "-q", "-o", out, "--", BIN / "rlktrain", "--new", "30", "--layout",
+                              layout, *more], capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, f"{name}: exit {ran.returncode}: {ran.stderr}"
+        if "INCOMPLETE" not in ran.stderr:
+            return out, ran.stdout
+    raise AssertionError(f"{name}: incomplete four times: {ran.stderr}")
+
+
+def first_diff(a: pathlib.Path, b: pathlib.Path) -> tuple:
+    ran = subprocess.run([BIN / "rlkaudit", "first-diff", a, b, "--json", "-"], capture_output=True, text=True,
+                         check=False)
+    assert ran.returncode in (0, 1), f"{a.name} {b.name}: exit {ran.returncode}: {ran.stdout} {ran.stderr}"
+    return ran.returncode, json.loads(ran.stdout)
+
+
+def clean_pairs(where: pathlib.Path) -> dict:
+    first, printed = record(where, "tp2cp2", "tp2cp2", MINI)
+    for name, layout, more in [("tp1cp1", "tp1cp1", []), ("tp2cp4", "tp2cp4", ["--rollout-layout", "tp8cp1"]),
+                               ("tp8cp8", "tp8cp8", []), ("again", "tp2cp2", [])]:
+        other, same = record(where, name, layout, MINI + more)
+        code, result = first_diff(first, other)
+        scope = result["scope"]
+        assert code == 0 and result["verdict"] == "identical", f"tp2cp2 and {name}: {result['verdict']}"
+        assert result["complete"], f"tp2cp2 and {name}: incomplete"
+        assert scope["compared"] > 2000, f"tp2cp2 and {name}: only {scope['compared']} tensors compared"
+        assert scope["skipped"] == 0, f"tp2cp2 and {name}: {scope}"
+        assert printed == same, f"tp2cp2 and {name} print different lines"
+        print(f"tp2cp2 and {name}: identical, {scope['compared']} tensors")
+    return {tuple(MINI): first}
+
+
+def fault(clean: pathlib.Path, bad: pathlib.Path, name: str, expected: tuple) -> None:
+    code, result = first_diff(clean, bad)
+    first = result["first"]
+    passes = {expected[0]} | ({"recompute"} if expected[0] == "fwd" else set()) | (
+        {"bwd"} if name == "mode-off" else set())
+    assert code == 1 and result["verdict"] == "diverged", f"{name}: {result['verdict']}"
+    got = (first["pass"], first["module"], first["op"], first["name"])
+    assert got[:3] == expected[:3] and got[3] in expected[3], f"{name}: first is {got}, not {expected}"
+    for root in result["roots"]:
+        assert root["pass"] in passes and (root["module"], root["op"]) == expected[1:3], f"{name}: root {root}"
+    print(f"{name}: step {first['step']} {first['phase']} {got}, {len(result['roots'])} roots")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        where = pathlib.Path(folder)
+        clean = clean_pairs(where)
+        for name, layout, more, expected in FAULTS:
+            key = tuple(more)
+            if key not in clean:
+                clean[key] = record(where, f"clean-{name}", "tp2cp2", more)[0]
+            bad, _ = record(where, name, layout, [*more, "--plant", name])
+            fault(clean[key], bad, name, expected)
+
+
+main()
