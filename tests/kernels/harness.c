@@ -36,6 +36,22 @@ static void *keep(void ***list, size_t *n, void *p)
     return (*list)[(*n)++] = p;
 }
 
+/* On a GPU pieces of 64 MiB blocks: thousands of small allocations would take longer than the tests. */
+static void *device_memory(struct t_env *e, size_t bytes)
+{
+    const size_t chunk = (size_t)64 << 20, need = (bytes + 511) & ~(size_t)255;
+    if (e->x.device == RLK_DEVICE_CPU || need > chunk)
+        return keep(&e->blocks, &e->nblocks, rlk_exec_alloc(&e->x, bytes));
+    if (e->left < need) {
+        e->bump = keep(&e->blocks, &e->nblocks, rlk_exec_alloc(&e->x, chunk));
+        e->left = chunk;
+    }
+    char *p = e->bump;
+    e->bump += need;
+    e->left -= need;
+    return p;
+}
+
 int t_env_init(struct t_env *e, const struct t_case *c)
 {
     *e = (struct t_env){0};
@@ -112,7 +128,7 @@ void **t_shard(struct t_env *e, const struct t_spec *s, const void *logical)
         for (int64_t r = 0; r < p.rows; r++)
             memcpy(host + (size_t)r * row,
                    (const char *)logical + ((size_t)(global_row(&p, r) * s->cols + p.col0)) * size, row);
-        out[i] = keep(&e->blocks, &e->nblocks, rlk_exec_alloc(&e->x, (size_t)p.rows * row + 1));
+        out[i] = device_memory(e, (size_t)p.rows * row + 1);
         rlk_exec_upload(&e->x, out[i], host, (size_t)p.rows * row);
         rlk_exec_sync(&e->x);
         free(host);

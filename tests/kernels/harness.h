@@ -32,6 +32,8 @@ struct t_env {
     struct rlk_pool *pool;
     void **blocks, **arrays; /* device memory; host arrays of pointers to it */
     size_t nblocks, narrays;
+    char *bump;
+    size_t left;
     void *workspace;
 };
 
