@@ -21,6 +21,14 @@ static struct t_case c;
 static struct t_env e; /* for t_fill only */
 static struct t_result r;
 static int failures;
+static double *owned[128]; /* every array of this file, freed after a case */
+static int owners;
+
+static double *array(size_t n)
+{
+    assert_true(owners < 128);
+    return owned[owners++] = calloc(n + 1, sizeof(double));
+}
 
 /* Input number `what` of harness_run.c, in FP64. */
 static double *input(uint32_t what, enum t_rows kind, int64_t rows, int64_t cols, float scale, enum rlk_ktype type)
@@ -28,7 +36,7 @@ static double *input(uint32_t what, enum t_rows kind, int64_t rows, int64_t cols
     const struct t_spec s = {type, kind, rows, COLS_WHOLE, cols};
     void *p = t_fill(&e, &c, &s, what, scale);
     const int64_t n = (kind == ROWS_TOKENS ? N : rows) * cols;
-    double *out = malloc((size_t)n * sizeof *out);
+    double *out = array((size_t)n);
     for (int64_t i = 0; i < n; i++)
         out[i] = type == RLK_K_BF16 ? (double)rlkn_from_bf16(((uint16_t *)p)[i]) : (double)((float *)p)[i];
     free(p);
@@ -44,7 +52,7 @@ static double *wt(uint32_t what, int64_t rows, int64_t cols, float scale)
 }
 static double *zeros(int64_t n)
 {
-    return calloc((size_t)n, sizeof(double));
+    return array((size_t)n);
 }
 
 /* c [m][n] += a b^T, a^T b, a b by strides. */
@@ -272,6 +280,8 @@ static void errors(enum rlk_ktype type)
     logp_reference();
     t_result_free(&r);
     t_env_release(&e);
+    while (owners)
+        free(owned[--owners]);
     assert_int_equal(failures, 0);
 }
 
