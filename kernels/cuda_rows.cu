@@ -150,21 +150,20 @@ __global__ void gamma_kernel(int64_t count, int64_t n, const int32_t *token, int
     if (i >= n)
         return;
     float acc = 0.0f;
-    const int per = h1 - h0;
-    const int64_t steps = count * per;
-    constexpr int AHEAD = 8;
-    for (int64_t k = 0; k < steps; k += AHEAD) {
+    const uint32_t per = (uint32_t)(h1 - h0), steps = (uint32_t)count * per; /* below 2^31 rows, see the operator */
+    constexpr uint32_t AHEAD = 8;
+    for (uint32_t k = 0; k < steps; k += AHEAD) {
         float xv[AHEAD], dv[AHEAD], sv[AHEAD];
 #pragma unroll
-        for (int u = 0; u < AHEAD; u++) {
-            const int64_t at = k + u < steps ? k + u : steps - 1;
+        for (uint32_t u = 0; u < AHEAD; u++) {
+            const uint32_t at = k + u < steps ? k + u : steps - 1;
             const int64_t row = (int64_t)token[at / per] * heads + h0 + at % per;
             xv[u] = get(x, row * n + i);
             dv[u] = get(dy, row * n + i);
             sv[u] = rstd[row];
         }
 #pragma unroll
-        for (int u = 0; u < AHEAD; u++)
+        for (uint32_t u = 0; u < AHEAD; u++)
             if (k + u < steps)
                 acc = rlkn_fma(dv[u], rlkn_mul(xv[u], sv[u]), acc);
     }
@@ -189,9 +188,10 @@ __global__ void rope_kernel(int64_t items, int heads, int d, const T *x, T *y, c
     const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; /* four pairs each */
     if (i >= items)
         return;
-    const int quads = d / 8;
-    const int64_t head = i / quads, token = head / heads;
-    const int at = 4 * (int)(i % quads);
+    const int shift = d == 128 ? 4 : 3; /* d/8 threads a head */
+    const int64_t head = i >> shift;
+    const int64_t token = head < (1ll << 32) ? (int64_t)((uint32_t)head / (uint32_t)heads) : head / heads;
+    const int at = 4 * (int)(i & ((1 << shift) - 1));
     const float *c = table + (int64_t)pos[token] * d + at;
     float u[4], v[4], cs[4], sn[4], p[4], q[4];
     get4(x + head * d + at, u);

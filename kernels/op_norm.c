@@ -21,6 +21,8 @@ static int check(struct rlk_exec *x, const struct norm *n)
         return rc;
     if (n->size <= 0 || n->size > 1 << 24)
         return rlk_kfail(&x->detail, RLK_K_EINVAL, OP ": rows of %lld, use 1 to 2^24", (long long)n->size);
+    if (n->heads > 1 << 12)
+        return rlk_kfail(&x->detail, RLK_K_EUNSUPPORTED, OP ": %d heads, use at most 4096", n->heads);
     return n->heads ? rlki_check_slabs(x, OP, "heads", n->heads) : 0;
 }
 

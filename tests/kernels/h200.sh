@@ -20,6 +20,8 @@ pack)
 run)
     dir=$(cd "$2" && pwd) out=${3:-$dir}
     logs=$(mktemp -d)
+    mkdir -p "$out"
+    : >"$out/kernels.log"
     began=$(date +%s)
     fail=0
     chmod +x "$dir"/test_* "$dir/bench_kernels"
@@ -48,10 +50,10 @@ run)
     step matrix 240 "$dir/test_matrix" cuda
     step num 120 "$dir/test_num" cuda
     [ ! -f "$dir/sanitizer.whl" ] || python3 -m zipfile -e "$dir/sanitizer.whl" "$logs/sanitizer"
-    memcheck=$(find "$logs/sanitizer" -path '*compute-sanitizer/compute-sanitizer' -name compute-sanitizer -type f 2>/dev/null | head -1)
+    memcheck=$(find "$logs/sanitizer" -name compute-sanitizer -type f 2>/dev/null | sort | tail -1)
     [ -n "$memcheck" ] || memcheck=$(command -v compute-sanitizer)
     if [ -n "$memcheck" ]; then
-        chmod -R +x "$(dirname "$memcheck")"
+        [ ! -d "$logs/sanitizer" ] || chmod -R +x "$logs/sanitizer"
         step memcheck 120 "$memcheck" --tool memcheck --error-exitcode 1 "$dir/test_matrix" cuda small
         step racecheck 150 "$memcheck" --tool racecheck --error-exitcode 1 "$dir/test_matrix" cuda small
     else
