@@ -269,7 +269,7 @@ int rlki_lone(struct rlki_audit *audit, int side, const struct rlki_ev *ev, cons
     }
     int la = level_of(&audit->side[0]), lb = level_of(&audit->side[1]);
     bool both_record = la == lb || ev->e.kind == RLK_EV_WEIGHTS || ev->e.kind == RLK_EV_METRIC;
-    if (complete && both_record && counts_when_missing(ev, &tensor)) {
+    if (complete && both_record && !audit->opt.phases && counts_when_missing(ev, &tensor)) {
         struct rlki_found *found = side == 0 ? rlki_found_add(audit, ev, NULL, tensor, NULL, RLKI_ROOT_TRUE)
                                              : rlki_found_add(audit, NULL, ev, NULL, tensor, RLKI_ROOT_TRUE);
         if (!found)

@@ -260,9 +260,12 @@ int rlki_cross_walk(struct rlki_audit *audit)
     const struct rlki_side *a = &audit->side[0], *b = &audit->side[1];
     size_t i = 0, j = 0;
     int rc = RLK_OK;
-    while (i < a->ntotals && j < b->ntotals && rc == RLK_OK && !rlki_stop(audit)) {
-        int64_t step = a->totals[i].step < b->totals[j].step ? a->totals[i].step : b->totals[j].step;
-        bool in_a = a->totals[i].step == step, in_b = b->totals[j].step == step;
+    bool told[2] = {false,
+                    false}; /* steps that one side has alone: the first is looked at for what may not be missing */
+    while ((i < a->ntotals || j < b->ntotals) && rc == RLK_OK && !rlki_stop(audit)) {
+        bool from_a = j == b->ntotals || (i < a->ntotals && a->totals[i].step < b->totals[j].step);
+        int64_t step = from_a ? a->totals[i].step : b->totals[j].step;
+        bool in_a = i < a->ntotals && a->totals[i].step == step, in_b = j < b->ntotals && b->totals[j].step == step;
         uint64_t tensors = 0;
         for (; i < a->ntotals && a->totals[i].step == step; i++)
             tensors += a->totals[i].tensors;
@@ -275,6 +278,9 @@ int rlki_cross_walk(struct rlki_audit *audit)
             audit->has_first_step = true;
             rc = cross_step(&cross, step);
             audit->in_first_step = false;
+        } else if (a->complete && b->complete && !told[in_b] && !rlki_partial(audit)) {
+            told[in_b] = true;
+            rc = cross_step(&cross, step);
         } else {
             rlki_skip(audit, in_a ? "step-only-in-a" : "step-only-in-b", tensors);
         }

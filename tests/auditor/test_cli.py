@@ -167,6 +167,23 @@ def test_samples_dealt_out_to_other_batches():
     assert diff(a, c, code=1)["first"]["sample"] == "s1"
 
 
+def test_missing_step_across_layouts():
+    steps = [dict(op("m"), step=s) for s in range(2)] + [{"metric": "loss", "value": 0.5, "step": s} for s in range(2)]
+    for e in steps[:2]:
+        e["out"] = [dict(tensor("y", 1), logical={"shape": [4, 8]})]
+    a = synth("a", steps, layout="tp1")
+    b = synth("b", [steps[0], steps[2]], ranks=2, layout="tp2")
+    report = diff(a, b, code=1)
+    assert report["first"]["op"] == "loss" and report["first"]["mechanism"]["class"] == "extra-or-missing", report["first"]
+    diff(a, synth("c", steps, ranks=2, layout="tp2"), code=0)
+
+
+def test_phases_lack_nothing():
+    events = [op(out=3), op(out=3), dict(op("m.w", out=4), **{"out": [tensor("m.weight.grad", 9)]})]
+    events[0]["phase"], events[1]["phase"], events[2]["phase"] = "log_probs", "actor_train", "actor_train"
+    run("first-diff", "--phases", "log_probs:actor_train", synth("p", events), code=0)
+
+
 def test_explain():
     a = synth("a", [op("m0"), op("m1", out=2)])
     b = synth("b", [op("m0"), op("m1", out=3)])
