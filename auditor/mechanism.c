@@ -44,11 +44,40 @@ static bool same_text(const char *a, const char *b)
     return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
-static void by_launches(struct mechanism *m, const struct rlki_ev *a, const struct rlki_ev *b)
+#define MAX_LAUNCHES 64u
+
+/* The launches of an event: its own, and those recorded as events. RLK_ENOMEM. */
+static int launches_of(struct rlki_audit *audit, int side, const struct rlki_ev *ev, struct rlk_arena *arena,
+                       const struct rlk_launch *out[MAX_LAUNCHES], uint32_t *n)
 {
-    uint32_t na = a->e.nlaunches, nb = b->e.nlaunches;
+    *n = 0;
+    for (uint32_t i = 0; i < ev->e.nlaunches && *n < MAX_LAUNCHES; i++)
+        out[(*n)++] = &ev->e.launches[i];
+    for (uint32_t r = 0; r < ev->e.nlaunch_ranges; r++)
+        for (uint64_t k = 0; k < ev->e.launch_ranges[r].count && k < MAX_LAUNCHES && *n < MAX_LAUNCHES; k++) {
+            struct rlk_event e;
+            int rc =
+                rlk_env_event(audit->side[side].env[ev->env].env, ev->e.launch_ranges[r].first + k, arena, &e, NULL);
+            if (rc == RLK_ENOMEM)
+                return rc;
+            if (rc == RLK_OK && e.kind == RLK_EV_LAUNCH && e.nlaunches)
+                out[(*n)++] = &e.launches[0];
+        }
+    return RLK_OK;
+}
+
+static int by_launches(struct rlki_audit *audit, struct mechanism *m, const struct rlki_ev ev[2],
+                       struct rlk_arena *arena)
+{
+    const struct rlk_launch *launch[2][MAX_LAUNCHES];
+    uint32_t na, nb;
+    int rc = launches_of(audit, 0, &ev[0], arena, launch[0], &na);
+    if (rc == RLK_OK)
+        rc = launches_of(audit, 1, &ev[1], arena, launch[1], &nb);
+    if (rc)
+        return rc;
     for (uint32_t i = 0; i < na && i < nb; i++) {
-        const struct rlk_launch *x = &a->e.launches[i], *y = &b->e.launches[i];
+        const struct rlk_launch *x = launch[0][i], *y = launch[1][i];
         if (!same_text(x->kernel, y->kernel)) {
             say(m, "kernel %.120s in A, %.120s in B", x->kernel, y->kernel);
             class_is(m, "kernel-differs", "high");
@@ -68,11 +97,11 @@ static void by_launches(struct mechanism *m, const struct rlki_ev *a, const stru
         }
     }
     if (na != nb) {
-        const struct rlki_ev *more = na > nb ? a : b;
         say(m, "%u launches in A, %u in B; the first that only %c has is %.120s", na, nb, na > nb ? 'A' : 'B',
-            more->e.launches[na < nb ? na : nb].kernel);
+            launch[na < nb][na < nb ? na : nb]->kernel);
         class_is(m, "kernel-differs", "high");
     }
+    return RLK_OK;
 }
 
 static void attr_text(char *out, size_t size, const struct rlk_attr *x)
@@ -257,10 +286,13 @@ int rlki_mechanism(struct rlki_audit *audit, const struct rlki_found *found, con
             if (audit->cross)
                 by_layout(audit, &m, ev);
             if (ev[0].op == ev[1].op) {
-                by_launches(&m, &ev[0], &ev[1]);
+                rc = by_launches(audit, &m, ev, &arena);
                 attributes = by_attributes(&m, &ev[0], &ev[1]);
             }
-            if (ev[0].e.kind == RLK_EV_OP && !same_text(ev[0].e.u.op.contract, ev[1].e.u.op.contract))
+            if (rc)
+                goto out;
+            if (ev[0].e.kind == RLK_EV_OP && ev[1].e.kind == RLK_EV_OP &&
+                !same_text(ev[0].e.u.op.contract, ev[1].e.u.op.contract))
                 say(&m, "contract %.80s in A, %.80s in B", ev[0].e.u.op.contract, ev[1].e.u.op.contract);
             by_repeats(found, &m);
         } else {
