@@ -83,7 +83,8 @@ static int copy_shape(struct rlki_parts *parts, struct rlki_part *p, uint32_t nd
     uint64_t *copy = rlk_arena_alloc(&parts->arena, (ndim + 1) * sizeof *copy, sizeof *copy);
     if (!copy)
         return RLK_ENOMEM;
-    memcpy(copy, shape, ndim * sizeof *copy);
+    if (ndim)
+        memcpy(copy, shape, ndim * sizeof *copy);
     p->shape = copy;
     p->ndim = ndim;
     return RLK_OK;
@@ -156,7 +157,8 @@ static int sample_parts(struct rlki_audit *audit, struct rlki_parts *parts, int 
         uint64_t *shape = rlk_arena_alloc(&parts->arena, (p->ndim + 1) * sizeof *shape, sizeof *shape);
         if (!shape)
             return RLK_ENOMEM;
-        memcpy(shape, p->shape, p->ndim * sizeof *shape);
+        if (p->ndim)
+            memcpy(shape, p->shape, p->ndim * sizeof *shape);
         if (p->ndim)
             shape[0] = s->extent;
         p->shape = shape;
