@@ -51,7 +51,7 @@ static const struct rlki_option options[] = {
     {"contract", 0, RLKI_STRING, &v.contract, "CLASS", "class of arithmetic (portable/1)"},
     {"mode", 0, RLKI_LIST, &v.modes, "[MODULE=]MODE", "strict, audit, auto or off; repeatable (strict)"},
     {"plant", 0, RLKI_STRING, &v.plant, "NAME", "plant a fault; `--plant help` lists them"},
-    {"save", 0, RLKI_LATER, NULL, "DIR", "write the weights as safetensors"},
+    {"save", 0, RLKI_STRING, &v.save, "DIR", "at the end, write config.json and model.safetensors"},
     {"no-times", 0, RLKI_FLAG, &v.no_times, NULL, "leave out perf/*: what is printed is then the same in every layout"},
 };
 
@@ -169,6 +169,8 @@ int main(int argc, char **argv)
         if (!rc)
             rc = rlki_print_weights(run, (long long)s + 2, &detail);
     }
+    if (!rc && v.save)
+        rc = rlki_save(run, &o.model, v.save, &detail);
     rlk_train_free(run);
     return rlki_finish(rc ? failed(rc, &detail) : RLKI_EXIT_OK);
 }

@@ -9,4 +9,7 @@ int rlki_print_weights(struct rlk_train *run, long long version, struct rlk_kdet
 /* {"event":"step","train/loss":...}: every metric, and the digest of the tokens. Times are left out if !times. */
 int rlki_print_step(const struct rlk_train_facts *facts, bool times, struct rlk_kdetail *detail);
 
+/* Writes config.json and model.safetensors (bf16, the trainer's weights) into `dir`, which is made if it is missing. */
+int rlki_save(struct rlk_train *run, const struct rlk_model_shape *shape, const char *dir, struct rlk_kdetail *detail);
+
 #endif
