@@ -1,0 +1,106 @@
+"""From the command line: an unmodified training recorded twice, and the question what differs."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import rig
+
+TRAIN = rig.WORKLOADS / "train_cpu.py"
+RLKREC, RLKAUDIT = rig.BUILD / "bin" / "rlkrec", rig.BUILD / "bin" / "rlkaudit"
+
+# By-reference inputs under two behaviours of the allocator: nothing here may be taken for a difference.
+MEMORY = r"""
+import sys, torch
+import numpy as np
+keep = []
+churn = sys.argv[1] == "churn"
+def noise(n):
+    if churn:
+        keep.append(torch.empty(n * 4 + len(keep)).fill_(0).untyped_storage())
+        if len(keep) > 3: keep.pop(0)
+cache = torch.zeros(2, 16, 8)
+table = torch.zeros(32)
+for step in range(4):
+    noise(256)
+    x = torch.full((256,), float(step)); s = x.sum(); del x
+    y = torch.from_numpy(np.full(256, -float(step), dtype=np.float32)); noise(256); s = s + y.sum(); del y
+    cache[:, step:step + 1].copy_(s.expand(2, 1, 8)); noise(256)
+    s = s + cache[:, :step + 1].sum()
+    table.index_put_((torch.tensor([step, 2 * step]),), torch.tensor([1., 2.])); noise(32)
+    s = s + (table * 2).sum()
+    a = np.arange(8, dtype=np.float32); t = torch.from_numpy(a); u = t.sum(); a[:] = step; s = s + u + t.sum()
+print(s.item())
+"""
+
+
+class Record(unittest.TestCase):
+    def setUp(self):
+        self.tmp = tempfile.TemporaryDirectory()
+        self.dir = pathlib.Path(self.tmp.name)
+
+    def tearDown(self):
+        self.tmp.cleanup()
+
+    def record(self, name, *argv, options=()):
+        env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "RLK_BUILD")}
+        done = subprocess.run([RLKREC, "run", "-o", name, *options, "--", sys.executable, *map(str, argv)], cwd=self.dir, capture_output=True,
+                              text=True, env=env, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def diff(self, a, b, want):
+        done = subprocess.run([RLKAUDIT, "first-diff", a, b, "--json", "-"], cwd=self.dir, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, want, done.stdout + done.stderr)
+        return json.loads(done.stdout)
+
+    def test_a_repeatable_run(self):
+        plain = subprocess.run([sys.executable, TRAIN, "--steps", "2"], capture_output=True, text=True)
+        for name in ("a", "b"):
+            self.assertEqual(self.record(name, TRAIN, "--steps", "2").stdout, plain.stdout)
+        found = self.diff("a", "b", 0)
+        self.assertEqual(found["verdict"], "identical")
+        self.assertGreater(found["coverage"]["a"]["tensors"], 2000)
+        self.assertGreater(found["coverage"]["a"]["by_reference"], 1000)
+        self.assertEqual(set(found["coverage"]["a"]["not_digested"]), {"alloc"})
+
+    def test_a_planted_order(self):
+        self.record("a", TRAIN, "--steps", "2", "--plant", "1")
+        for _ in range(6):  # one in 24 draws the same order
+            self.record("b", TRAIN, "--steps", "2", "--plant", "1")
+            done = subprocess.run([RLKAUDIT, "first-diff", "a", "b"], cwd=self.dir, capture_output=True, timeout=300)
+            if done.returncode != 0:
+                break
+            subprocess.run(["rm", "-rf", self.dir / "b.rlk"], check=True)
+        found = self.diff("a", "b", 1)
+        first = found["first"]
+        self.assertEqual([first[k] for k in ("op", "module", "pass", "step")], ["aten::add_", "layers.1.attn", "fwd", 1])
+        self.assertGreater(found["downstream"], 50)
+
+    def test_memory_behaviour_is_no_difference(self):
+        program = self.dir / "memory.py"
+        program.write_text(MEMORY)
+        one, two = self.record("a", program, "calm"), self.record("b", program, "churn")
+        self.assertEqual(one.stdout, two.stdout)
+        found = self.diff("a", "b", 0)
+        self.assertEqual(found["roots"], [])
+
+    def test_references_equal_digests(self):
+        self.record("a", TRAIN, "--steps", "1", "--checkpoint")
+        self.record("b", TRAIN, "--steps", "1", "--checkpoint", options=("--inputs", "digest"))
+        self.diff("a", "b", 0)
+
+    def test_a_payload_of_everything(self):
+        self.record("a", TRAIN, "--steps", "1", options=("--payload", "op=*"))
+        self.record("b", TRAIN, "--steps", "1")
+        self.diff("a", "b", 0)
+
+
+if __name__ == "__main__":
+    if not RLKREC.exists() or not RLKAUDIT.exists():
+        print("skipped: rlkrec or rlkaudit is not built")
+        sys.exit(77)
+    rig.main()
