@@ -1,7 +1,7 @@
 """A small language model trained on the CPU: nothing here knows about rlkrec. Two runs print the same losses.
 
 usage: python train_cpu.py [--steps 3] [--micro 1] [--hidden 128] [--layers 2] [--batch 4] [--seq 64] [--checkpoint]
-                           [--compile] [--dropout 0.1] [--workers 0] [--plant STEP] [--optimizer adamw|sgd] [--time]
+                           [--compile] [--dropout 0.1] [--workers 0] [--plant STEP] [--optimizer adamw|sgd] [--threads 2] [--time]
 
 --plant STEP: at that step the second block adds its heads' outputs in an order drawn from the system's randomness, the
 kind of mistake an unordered reduction is.
@@ -30,6 +30,7 @@ ap.add_argument("--compile", action="store_true")
 ap.add_argument("--workers", type=int, default=0)
 ap.add_argument("--plant", type=int, default=-1)
 ap.add_argument("--optimizer", default="adamw")
+ap.add_argument("--threads", type=int, default=2)
 ap.add_argument("--time", action="store_true")
 a = ap.parse_args()
 step = 0
@@ -97,7 +98,7 @@ class Data(torch.utils.data.Dataset):
 def main():
     global step
     torch.manual_seed(0)
-    torch.set_num_threads(2)
+    torch.set_num_threads(a.threads)
     model = Model()
     if a.optimizer == "adamw":
         opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -106,7 +107,7 @@ def main():
     run = torch.compile(model) if a.compile else model
     data = iter(torch.utils.data.DataLoader(Data(), batch_size=a.batch, num_workers=a.workers))
     for step in range(a.steps):
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         for _ in range(a.micro):
             ids = next(data)
             logits = run(ids[:, :-1])
@@ -116,7 +117,7 @@ def main():
         opt.step()
         opt.zero_grad()
         line = f"step {step} loss {loss.item():.17g} norm {norm.item():.17g}"
-        print(line + (f" time {time.perf_counter() - start:.6f}" if a.time else ""), flush=True)
+        print(line + (f" time {time.perf_counter() - start:.6f} cpu {time.process_time() - cpu:.6f}" if a.time else ""), flush=True)
 
 
 main()
