@@ -32,6 +32,52 @@ static int reach_both(struct rlki_audit *audit, const struct rlki_value *a, cons
     return rc;
 }
 
+#define OLDER_WRITERS 1024
+
+/* A buffer written piece by piece (a KV cache, a slice copy_) has many producers: all its writers, not the last one
+ * alone. Does an earlier write to the buffer of this digested input differ? */
+static int reach_older(struct rlki_audit *audit, int side, const struct rlki_ev *ev, const struct rlk_tensor *t,
+                       const struct rlki_value *value, enum rlki_tri *out)
+{
+    uint64_t before = value->has_producer ? value->producer : ev->e.seq, seq;
+    uint32_t output;
+    *out = RLKI_NO;
+    if (t->state != RLK_T_DIGESTED || !t->alloc || !value->has_producer)
+        return RLK_OK;
+    for (int i = 0; i < OLDER_WRITERS && *out != RLKI_YES; i++) {
+        enum rlki_tri one = RLKI_NO;
+        int rc = rlki_side_writer(&audit->side[side], value->env, ev->e.rank, before, t->alloc, t->name, &seq, &output,
+                                  audit->detail);
+        if (rc == RLK_ENOENT)
+            return RLK_OK;
+        if (rc == RLK_EAGAIN) { /* effort spent: it may */
+            *out = RLKI_MAYBE;
+            return RLK_OK;
+        }
+        if (rc == RLK_OK)
+            rc = rlki_reach(audit, side, value->env, seq, output, &one);
+        if (rc)
+            return rc;
+        if (one != RLKI_NO)
+            *out = one;
+        before = seq;
+    }
+    return RLK_OK;
+}
+
+static int reach_older_both(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b,
+                            const struct rlk_tensor *ta, const struct rlk_tensor *tb, const struct rlki_value *va,
+                            const struct rlki_value *vb, enum rlki_tri *out)
+{
+    enum rlki_tri two = RLKI_NO;
+    int rc = reach_older(audit, 0, a, ta, va, out);
+    if (rc == RLK_OK && *out != RLKI_YES)
+        rc = reach_older(audit, 1, b, tb, vb, &two);
+    if (two == RLKI_YES || *out == RLKI_NO)
+        *out = two != RLKI_NO ? two : *out;
+    return rc;
+}
+
 static uint64_t pair_key(const struct rlki_ev *a, const struct rlki_value *va, const struct rlki_value *vb)
 {
     uint64_t h = rlki_mix(rlki_mix(5, a->e.rank), va->sums.positional.lo);
@@ -60,6 +106,8 @@ int rlki_judge_input(struct rlki_audit *audit, const struct rlki_ev *a, const st
         rc = rlki_value_producer(audit, 1, &b->e, b->env, tb, &vb, &unsure);
     if (rc == RLK_OK)
         rc = reach_both(audit, &va, &vb, &reach);
+    if (rc == RLK_OK && reach == RLKI_NO)
+        rc = reach_older_both(audit, a, b, ta, tb, &va, &vb, &reach);
     if (rc)
         return rc;
     *out = RLKI_INPUT_DOWN;

@@ -330,6 +330,49 @@ static void test_parameter_shape_where_nothing_aligns(void **unused)
     done(&a, &b, result);
 }
 
+/* A cache written piece by piece, then read whole: `first` and `last` are what the two pieces hold. */
+static void cache(struct rec *rec, const char *name, uint64_t first, uint64_t last, uint64_t whole)
+{
+    rec_open(rec, name, 1, NULL);
+    rec_op(rec, "aten::mul", "m", "fwd", 0);
+    rec_out(rec, "x", first);
+    uint64_t made = rec_put(rec);
+    for (int i = 0; i < 2; i++) {
+        rec_op(rec, "aten::copy_", "m", "fwd", 0);
+        rec_ref(rec, "src", made, 0);
+        rec_out(rec, "self", i ? last : first);
+        rec_last(rec)->alloc = 40;
+        rec_put(rec);
+    }
+    rec_op(rec, "aten::add", "m", "fwd", 0);
+    rec_in(rec, "self", whole);
+    rec_last(rec)->alloc = 40;
+    rec_out(rec, "y", whole + 1);
+    rec_put(rec);
+    rec_close(rec, false);
+}
+
+static void test_every_writer_of_a_buffer_counts(void **unused)
+{
+    (void)unused;
+    struct rec a, b;
+    json_t *result;
+    /* the piece before the last one differs, and so does the operator that made it: one root, the operator */
+    cache(&a, "a", 5, 6, 100);
+    cache(&b, "b", 7, 6, 200);
+    assert_int_equal(rec_diff(&a, &b, &result), 1);
+    assert_int_equal(json_array_size(json_object_get(result, "roots")), 1);
+    assert_string_equal(text(first_of(result), "op"), "aten::mul");
+    done(&a, &b, result);
+    /* every piece is equal and the whole is not: a write that nobody recorded, a root */
+    cache(&a, "a", 5, 6, 100);
+    cache(&b, "b", 5, 6, 200);
+    assert_int_equal(rec_diff(&a, &b, &result), 1);
+    assert_string_equal(text(first_of(result), "op"), "aten::add");
+    assert_string_equal(text(first_of(result), "role"), "in");
+    done(&a, &b, result);
+}
+
 /* The same producer's output read through another view: unequal, and no sums say how. */
 static void viewed(struct rec *rec, const char *name, uint64_t view, uint64_t out)
 {
@@ -513,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_reaching_back_through_unaligned),
         cmocka_unit_test(test_metrics),
         cmocka_unit_test(test_parameter_shape_where_nothing_aligns),
+        cmocka_unit_test(test_every_writer_of_a_buffer_counts),
         cmocka_unit_test(test_another_view_is_no_sign_of_zero),
         cmocka_unit_test(test_bytes_without_their_digest_are_damage),
         cmocka_unit_test(test_weights_follow_their_buffer),
