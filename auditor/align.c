@@ -282,10 +282,30 @@ struct gradient {
     struct rlki_ev *last[2];
 };
 
+enum gradient_rule {
+    EACH_PAIRS, /* as aligned: one by one */
+    LAST_PAIRS,
+    NONE_PAIRS,
+};
+
 /* Gradients compare once a step, after the last micro-batch: where one side wrote a gradient more often, only its last
- * value has a counterpart. */
-static int pair_gradients(struct rlki_unit *unit)
+ * value has a counterpart. Which is the last of a side whose step was cut off is not known: what it lacks of the same
+ * micro-batches may simply be missing, so there they pair one by one. Had it more of them than a side that is whole,
+ * the micro-batches are others, and no value but the last has a counterpart. */
+static enum gradient_rule rule_for(const struct gradient *gradient, const bool cut[2])
 {
+    const size_t *n = gradient->n;
+    if (n[0] == n[1] || !n[0] || !n[1])
+        return EACH_PAIRS;
+    if (!cut[0] && !cut[1])
+        return LAST_PAIRS;
+    return cut[n[0] < n[1] ? 0 : 1] ? EACH_PAIRS : NONE_PAIRS;
+}
+
+static int pair_gradients(const struct rlki_audit *audit, struct rlki_unit *unit)
+{
+    const bool cut[2] = {rlki_side_cut(&audit->side[0], unit->step, unit->rank),
+                         rlki_side_cut(&audit->side[1], unit->step, unit->rank)};
     struct rlki_hash index = {0};
     struct gradient *list = NULL;
     size_t n = 0, cap = 0;
@@ -315,8 +335,7 @@ static int pair_gradients(struct rlki_unit *unit)
             struct rlki_ev *ev = &unit->ev[s][i];
             const char *name = gradient_of(ev);
             uint64_t at;
-            if (!name || !rlki_hash_get(&index, gradient_key(ev, name), &at) || list[at].n[0] == list[at].n[1] ||
-                !list[at].n[0] || !list[at].n[1])
+            if (!name || !rlki_hash_get(&index, gradient_key(ev, name), &at) || rule_for(&list[at], cut) == EACH_PAIRS)
                 continue;
             if (ev->mate)
                 ev->mate->mate = NULL;
@@ -324,7 +343,7 @@ static int pair_gradients(struct rlki_unit *unit)
             ev->elsewhere = true;
         }
     for (size_t i = 0; i < n; i++)
-        if (list[i].n[0] != list[i].n[1] && list[i].n[0] && list[i].n[1])
+        if (rule_for(&list[i], cut) == LAST_PAIRS)
             pair_up(list[i].last[0], list[i].last[1], false);
     if (index.failed)
         rc = RLK_ENOMEM;
@@ -352,11 +371,10 @@ int rlki_align(struct rlki_audit *audit, struct rlki_unit *unit)
     if (rc == RLK_OK)
         rc = pair_moved_calls(unit);
     if (rc == RLK_OK)
-        rc = pair_gradients(unit);
+        rc = pair_gradients(audit, unit);
     free(s.ev[0]);
     free(s.ev[1]);
     free(s.seq[0]);
     free(s.seq[1]);
-    (void)audit;
     return rc;
 }

@@ -205,6 +205,19 @@ int64_t rlki_side_last_step(const struct rlki_side *side, uint32_t rank)
     return INT64_MIN;
 }
 
+bool rlki_side_cut(const struct rlki_side *side, int64_t step, uint32_t rank)
+{
+    return !side->complete && (side->coverage.dropped || step >= rlki_side_last_step(side, rank));
+}
+
+bool rlki_side_cut_anywhere(const struct rlki_side *side, int64_t step)
+{
+    bool cut = !side->complete && !side->nranks;
+    for (uint32_t i = 0; i < side->nranks && !cut; i++)
+        cut = rlki_side_cut(side, step, side->ranks[i]);
+    return cut;
+}
+
 struct nodes_load {
     struct rlki_side *side;
     struct rlki_nodes *nodes;

@@ -86,6 +86,11 @@ const struct rlki_total *rlki_side_totals(const struct rlki_side *side, int64_t 
 bool rlki_side_has_rank(const struct rlki_side *side, uint32_t rank);
 /* The last step in which `rank` has events. */
 int64_t rlki_side_last_step(const struct rlki_side *side, uint32_t rank);
+/* May events of this step and rank be missing, because the recording is incomplete? Then nothing may be concluded from
+ * how many there are, nor from which is the last. Always true of an incomplete side's last step, and of every step
+ * where events were dropped. `_anywhere`: on any rank. */
+bool rlki_side_cut(const struct rlki_side *side, int64_t step, uint32_t rank);
+bool rlki_side_cut_anywhere(const struct rlki_side *side, int64_t step);
 
 /* Nodes of (step, rank) by (phase, module), in order of first appearance. */
 int rlki_side_nodes(struct rlki_side *side, int64_t step, uint32_t rank, struct rlki_nodes *out,
