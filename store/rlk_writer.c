@@ -30,6 +30,30 @@ static int start_thread(struct rlk_writer *w)
     return err;
 }
 
+/* The environment's first pages are written by the caller's thread, which a file size limit would kill (SIGXFSZ): held
+ * back meanwhile, and what our own writes raised is taken away again, so that it does not strike afterwards. */
+struct held {
+    sigset_t limit, before;
+    bool pending;
+};
+
+static void hold_size_limit(struct held *h)
+{
+    sigset_t now;
+    sigemptyset(&h->limit);
+    sigaddset(&h->limit, SIGXFSZ);
+    h->pending = sigpending(&now) == 0 && sigismember(&now, SIGXFSZ) == 1;
+    pthread_sigmask(SIG_BLOCK, &h->limit, &h->before);
+}
+
+static void release_size_limit(const struct held *h)
+{
+    const struct timespec none = {0, 0};
+    while (!h->pending && sigtimedwait(&h->limit, NULL, &none) == SIGXFSZ)
+        ;
+    pthread_sigmask(SIG_SETMASK, &h->before, NULL);
+}
+
 static void free_writer(struct rlk_writer *w)
 {
     for (struct rlk_producer *p = w->producers, *next; p; p = next) {
@@ -40,6 +64,17 @@ static void free_writer(struct rlk_writer *w)
     rlki_buf_release(&w->meta);
     free(w->new_ranks);
     free(w);
+}
+
+/* What could not be begun leaves nothing behind: half an environment would read as damage. */
+static void withdraw(const char *dir)
+{
+    static const char *const files[] = {"data.mdb", "lock.mdb"};
+    char path[4200];
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, files[i]) < sizeof path)
+            unlink(path);
+    rmdir(dir);
 }
 
 int rlk_writer_open(struct rlk_writer **out, const struct rlk_writer_options *options, struct rlk_detail *detail)
@@ -67,7 +102,10 @@ int rlk_writer_open(struct rlk_writer **out, const struct rlk_writer_options *op
         free(w);
         return rc;
     }
+    struct held limit;
+    hold_size_limit(&limit);
     rc = rlki_batch_open(&w->batch, &w->options, detail);
+    release_size_limit(&limit);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -81,6 +119,7 @@ int rlk_writer_open(struct rlk_writer **out, const struct rlk_writer_options *op
     if (rc) {
         rlki_batch_close(&w->batch);
         free_writer(w);
+        withdraw(options->dir);
         return rc;
     }
     *out = w;

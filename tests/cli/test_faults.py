@@ -95,6 +95,15 @@ class Faults(Case):
         self.assertRegex(done.err, "disk is full|No space left")
         self.expect(self.rec("info", "kept"), 4, out="INCOMPLETE")
 
+    def test_any_file_size_limit(self):
+        """RLIMIT_FSIZE of any size: the limit kills with SIGXFSZ, and must not reach the command through our writes."""
+        for kib in (2, 8, 12, 16, 20, 28, 60):
+            code = f"ulimit -f {kib}; exec {shlex.quote(TRAIN)} --steps 8"
+            done = self.rec("run", "-o", f"limit{kib}", "--", "bash", "-c", code)
+            self.expect(done, 0)
+            shown = self.rec("info", f"limit{kib}.rlk")
+            self.expect(shown, 4)
+
     def test_max_size(self):
         done = self.rec("run", "--max-size", "300K", "--payload", "step=0:", "-o", "r", "--", TRAIN, "--steps", "40")
         self.expect(done, 0, err="INCOMPLETE")
