@@ -85,6 +85,7 @@ json_t *rlki_manifest_new(char *const *argv, char *const *envp, const struct rlk
                                    json_pack("{s:i, s:i}", "major", RLK_FORMAT_MAJOR, "minor", RLK_FORMAT_MINOR));
         bad |= json_object_set_new(m, "created", utc_now());
         bad |= json_object_set_new(m, "tool", json_string("rlkrec " RLK_VERSION));
+        bad |= json_object_set_new(m, "pid", json_integer(getpid()));
         bad |= json_object_set(m, "argv", args);
         bad |= json_object_set_new(m, "cwd", rlki_json_string(clean_cwd));
         bad |= json_object_set(m, "env", env);

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,18 +65,63 @@ static bool made_here(const json_t *manifest)
     return false;
 }
 
+/* The process that writes the environment `dir`, .../rank-R.pid-P, if it is alive. */
+static int64_t living_writer(const char *dir)
+{
+    const char *base = strrchr(dir, '/') ? strrchr(dir, '/') + 1 : dir, *pid = strstr(base, ".pid-");
+    int64_t p = pid ? strtoll(pid + 5, NULL, 10) : 0;
+
+    return lives(p, dir) ? p : 0;
+}
+
+/* The `rlkrec run` that made the recording, while its command runs. */
+static int64_t living_maker(const json_t *manifest, const char *dir)
+{
+    int64_t p = json_integer_value(json_object_get(manifest, "pid"));
+
+    return !json_object_get(manifest, "exit") && lives(p, dir) ? p : 0;
+}
+
 int64_t rlki_still_recording(const struct rlk_recording *recording)
 {
-    if (!made_here(rlk_recording_manifest(recording)))
+    const json_t *manifest = rlk_recording_manifest(recording);
+    int64_t p = 0;
+
+    if (!made_here(manifest))
         return 0;
-    for (size_t i = 0; i < rlk_recording_envs(recording); i++) {
-        const char *dir = rlk_recording_env_dir(recording, i), *base = strrchr(dir, '/') ? strrchr(dir, '/') + 1 : dir;
-        const char *pid = strstr(base, ".pid-");
-        int64_t p = pid ? strtoll(pid + 5, NULL, 10) : 0;
-        if (!rlk_env_complete(rlk_recording_env(recording, i)) && lives(p, dir))
-            return p;
+    for (size_t i = 0; i < rlk_recording_envs(recording) && !p; i++)
+        if (!rlk_env_complete(rlk_recording_env(recording, i)))
+            p = living_writer(rlk_recording_env_dir(recording, i));
+    return p ? p : living_maker(manifest, rlk_recording_path(recording));
+}
+
+int64_t rlki_still_recording_at(const char *dir)
+{
+    struct rlk_recording *recording = NULL;
+    char path[PATH_MAX];
+    struct dirent *entry;
+    json_t *manifest;
+    int64_t p = 0;
+    DIR *d;
+
+    if (rlk_recording_open(&recording, dir, NULL) == RLK_OK) {
+        p = rlki_still_recording(recording);
+        rlk_recording_close(recording);
+        return p;
     }
-    return 0;
+    if ((size_t)snprintf(path, sizeof path, "%s/manifest.json", dir) >= sizeof path)
+        return 0;
+    manifest = json_load_file(path, 0, NULL);
+    d = made_here(manifest) ? opendir(dir) : NULL;
+    while (d && !p && (entry = readdir(d)))
+        if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, entry->d_name) < sizeof path)
+            p = living_writer(path);
+    if (d) {
+        closedir(d);
+        p = p ? p : living_maker(manifest, dir);
+    }
+    json_decref(manifest);
+    return p;
 }
 
 struct step_set {

@@ -7,8 +7,11 @@
 /* Bytes on disk of everything below dir. */
 uint64_t rlki_disk_bytes(const char *dir);
 
-/* The process id of an environment that still records (no END, and the process lives on this machine), 0 if none. */
+/* The process id of who still records on this machine, 0 if nobody: an environment's process without END, or the
+ * `rlkrec run` that made the recording and has not written how it ended (no process may have begun to record yet). */
 int64_t rlki_still_recording(const struct rlk_recording *recording);
+/* The same of a directory. Where it cannot be opened as a recording, any living process that it names counts. */
+int64_t rlki_still_recording_at(const char *dir);
 
 /* Events, and whether any environment has one with a tensor. */
 struct rlki_totals {

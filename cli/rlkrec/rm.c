@@ -16,7 +16,7 @@ static struct {
 } opt;
 
 static const struct rlki_option options[] = {
-    {"force", 'f', RLKI_FLAG, &opt.force, NULL, "do not ask, and remove what is still being recorded"},
+    {"force", 'f', RLKI_FLAG, &opt.force, NULL, "do not ask"},
 };
 
 static const struct rlki_command command = {"rlkrec",
@@ -29,7 +29,7 @@ static const struct rlki_command command = {"rlkrec",
                                             -1,
                                             false,
                                             0,
-                                            NULL};
+                                            "A recording that a process still writes is refused, --force or not.\n"};
 
 static bool confirmed(const char *path)
 {
@@ -43,21 +43,17 @@ static bool confirmed(const char *path)
 
 static int remove_one(const char *path)
 {
-    struct rlk_recording *recording = NULL;
     struct rlk_detail detail = {""};
-    int64_t live = 0;
+    int64_t live;
     int code = rlki_remove_check(path, &detail);
 
     if (code) {
         rlki_say("rm: refused: %s", detail.text);
         return RLKI_EXIT_FAULT;
     }
-    /* One that cannot be opened may still be removed. */
-    if (rlk_recording_open(&recording, path, NULL) == RLK_OK)
-        live = rlki_still_recording(recording);
-    rlk_recording_close(recording);
-    if (live && !opt.force) {
-        rlki_say("rm: refused: process %lld still records into %s (--force removes it)", (long long)live, path);
+    live = rlki_still_recording_at(path);
+    if (live) {
+        rlki_say("rm: refused: process %lld still records into %s: end it first", (long long)live, path);
         return RLKI_EXIT_FAULT;
     }
     if (!opt.force && !isatty(STDIN_FILENO)) {
@@ -93,7 +89,7 @@ int rlki_cmd_rm(int argc, char **argv)
         /* A symbolic link (latest) stands for what it names. */
         paths[i] = code ? NULL : realpath(path, NULL);
         if (!paths[i])
-            status = rlki_fail(args[i], code ? code : RLK_ENOENT, &detail);
+            status = rlki_fail(args[i][0] ? args[i] : "rm", code ? code : RLK_ENOENT, &detail);
     }
     for (int i = 0; i < n && !status; i++)
         status = remove_one(paths[i]);

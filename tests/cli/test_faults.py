@@ -69,7 +69,15 @@ class Faults(Case):
             self.expect(self.rec("info", "out"), 4, out="still recording")
             self.expect(self.rec("ls", "."), 0, out="recording")
             self.expect(self.rec("seal", "out"), 2, err="still records")
-            self.expect(self.rec("rm", "out"), 2, err="still records")
+            for force in ([], ["-f"]):
+                self.expect(self.rec("rm", *force, "out"), 2, err=f"process {pid} still records")
+            manifest = (self.dir / "out.rlk/manifest.json").read_text()
+            data = next((self.dir / "out.rlk").glob("rank-*/data.mdb"))
+            data.rename(self.dir / "kept")  # one that cannot be opened is no less in use
+            data.write_bytes(b"x" * 100)
+            self.expect(self.rec("rm", "-f", "out"), 2, err=f"process {pid} still records")
+            (self.dir / "kept").rename(data)
+            self.assertEqual((self.dir / "out.rlk/manifest.json").read_text(), manifest)
         finally:
             os.kill(pid, signal.SIGKILL)
         for _ in range(100):
@@ -80,6 +88,14 @@ class Faults(Case):
         self.expect(done, 4, out="no END")
         self.expect(self.rec("seal", "out"), 0)
         self.expect(self.rec("verify", "out"), 0)
+        self.expect(self.rec("rm", "-f", "out"), 0)
+
+    def test_before_it_records(self):
+        """The command runs and no process records yet: in use all the same, until the command has ended."""
+        code = f'{shlex.quote(RLKREC)} rm -f out; echo "status $?"'
+        done = self.expect(self.rec("run", "-o", "out", "--", "sh", "-c", code), 0, out="status 2\n")
+        self.assertRegex(done.err, r"refused: process \d+ still records")
+        self.expect(self.rec("rm", "-f", "out"), 0, out="removed")
 
     def test_disk_full_in_mid_run(self):
         os.mkdir(self.dir / "disk")
