@@ -170,6 +170,10 @@ static int take(const struct rlki_command *c, const struct rlki_option *o, const
     case RLKI_NUMBER:
         good = rlki_read_number(o->value, value);
         break;
+    case RLKI_COUNT:
+        if (!rlki_read_number(o->value, value) || !*(uint64_t *)o->value)
+            return rlki_usage(c, "--%s takes a whole number from 1 on, not '%s'", o->name, value);
+        break;
     case RLKI_SIZE:
         good = rlki_read_size(o->value, value);
         break;

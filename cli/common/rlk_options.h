@@ -29,6 +29,7 @@ enum rlki_option_type {              /* what `value` points at */
                         RLKI_CHOICE, /* const char *: one of `arg`, written "a|b|c" */
                         RLKI_LIST,   /* struct rlki_list */
                         RLKI_NUMBER, /* uint64_t */
+                        RLKI_COUNT,  /* uint64_t, not 0 */
                         RLKI_SIZE,   /* uint64_t bytes: 4096, 64K, 1.5G, 2T (powers of 1024) */
                         RLKI_SPAN,   /* struct rlki_span */
                         RLKI_LATER,  /* `value` unused: its part is not built yet; says so and ends with `usage_exit` */

@@ -42,7 +42,8 @@ class Status(Case):
     def test_cannot_start(self):
         cases = [["--level", "ops", "x"], ["--level", "buffer", "x"], ["--inputs", "x", "x"],
                  ["--payload", "nonsense", "x"], ["--payload", "step=5:1", "x"], ["--steps", "5", "x"],
-                 ["--every", "0.5", "x"], ["--max-size", "12Q", "x"], ["--plan", "f", "x"], ["--no-such", "x"], [], ["--"]]
+                 ["--every", "0.5", "x"], ["--every", "0", "x"], ["--keep-last", "0", "x"],
+                 ["--max-size", "12Q", "x"], ["--plan", "f", "x"], ["--no-such", "x"], [], ["--"]]
         for case in cases:
             done = self.expect(self.rec("run", *case), 125)
             self.assertEqual(done.out, "")
