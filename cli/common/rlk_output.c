@@ -39,11 +39,33 @@ void rlki_warn(const char *format, ...)
     va_end(ap);
 }
 
+/* Whether the detail alone tells it: the code's sentence would only say it again, or less. */
+static bool tells_all(int code, const char *detail)
+{
+    switch (code) {
+    case RLK_ENOMEM:
+    case RLK_EINVAL:
+    case RLK_ENOENT:
+    case RLK_EPARSE:
+    case RLK_EUNSUPPORTED:
+    case RLK_EPERM:
+        return true;
+    default:
+        return strstr(detail, rlk_error_sentence(code)) != NULL;
+    }
+}
+
 int rlki_fail(const char *what, int code, const struct rlk_detail *detail)
 {
-    bool more = detail && detail->text[0] && strcmp(detail->text, what) != 0;
+    const char *more = detail && code != RLK_EEXIST && strcmp(detail->text, what) != 0 ? detail->text : "";
+    size_t n = strlen(what);
+    bool named = strncmp(more, what, n) == 0 && more[n] == ':';
 
-    rlki_say("%s%s%s: %s", what, more ? ": " : "", more ? detail->text : "", rlk_error_sentence(code));
+    if (!more[0])
+        rlki_say("%s: %s", what, rlk_error_sentence(code));
+    else
+        rlki_say("%s%s%s%s%s", named ? "" : what, named ? "" : ": ", more, tells_all(code, more) ? "" : ": ",
+                 tells_all(code, more) ? "" : rlk_error_sentence(code));
     return RLKI_EXIT_FAULT;
 }
 

@@ -29,7 +29,8 @@ const char *rlki_esc(const char *text);
 /* "rlkrec: " and one line on stderr; the text is escaped whole. rlki_warn starts it with "warning: ". */
 void rlki_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void rlki_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Says what failed and what can be done (store/rlk_error.h); returns RLKI_EXIT_FAULT. */
+/* Says what failed and what can be done (store/rlk_error.h), each thing once; returns RLKI_EXIT_FAULT. With RLK_EEXIST
+ * `what` is what exists. */
 int rlki_fail(const char *what, int code, const struct rlk_detail *detail);
 
 /* Flushes stdout. A failed write (disk full, closed pipe) is told and makes the status RLKI_EXIT_FAULT. */

@@ -36,6 +36,14 @@ static void show(void *context, uint32_t rank, uint32_t ranks)
     rlki_progress(context, rank, ranks);
 }
 
+/* Is the fault one of the description, not of the recording to make? */
+static bool of_the_spec(const char *spec, int code, const char *text)
+{
+    size_t n = strlen(spec);
+
+    return code == RLK_EPARSE || strncmp(text, "events[", 7) == 0 || (strncmp(text, spec, n) == 0 && text[n] == ':');
+}
+
 int rlki_cmd_synth(int argc, char **argv)
 {
     char dir[PATH_MAX], **args;
@@ -59,7 +67,7 @@ int rlki_cmd_synth(int argc, char **argv)
     code = rlk_synth_file(args[0], dir, &how, &result, &detail);
     rlki_progress_end(&progress);
     if (code)
-        return rlki_fail(code == RLK_EPARSE ? args[0] : dir, code, &detail);
+        return rlki_fail(of_the_spec(args[0], code, detail.text) ? args[0] : dir, code, &detail);
     printf("%s: %s events, %s tensors on %u rank%s%s\n", rlki_esc(dir), rlki_count(result.events),
            rlki_count(result.tensors), result.environments, result.environments == 1 ? "" : "s",
            result.sealed ? ", sealed" : ", not sealed");

@@ -200,6 +200,9 @@ class Bad(Case):
             done = self.expect(self.rec(*what), 2)
             self.assertEqual(done.out, "")
             self.assertEqual(done.err.count("\n"), 1, done.err)
+        self.assertEqual(done.err, "rlkrec: @x: @1 is the newest recording, @2 the one before\n")
+        for what in (["info", "nothing"], ["rm", "-f", "nothing"]):
+            self.assertEqual(self.rec(*what).err, "rlkrec: nothing: there is no such recording\n")
 
     def test_truncated(self):
         x = self.synth("x")
@@ -243,7 +246,11 @@ class Synth(Case):
             done = self.expect(self.rec("synth", "bad.json", "-o", "bad"), 2, err=place)
             self.assertEqual(done.err.count("\n"), 1, done.err)
             self.assertFalse((self.dir / "bad.rlk").exists())
-        self.expect(self.rec("synth", "ok.json", "-o", "there"), 2, err="exists already")
+        self.assertRegex(done.err, r'^rlkrec: bad.json: events\[0\].in\[0\].name: [^:]*\n$')
+        done = self.expect(self.rec("synth", "ok.json", "-o", "there"), 2, err="rlkrec: there.rlk: it exists already")
+        self.assertNotIn("File exists", done.err)
+        done = self.rec("synth", "none.json", "-o", "y")
+        self.assertEqual(done.err, "rlkrec: none.json: No such file or directory\n")
         self.expect(self.rec("synth", "ok.json"), 2, err="--output")
         self.expect(self.rec("synth", "none.json", "-o", "y"), 2)
         self.expect(self.rec("synth", "ok.json", "-o", "/proc/x/y"), 2)
