@@ -136,9 +136,12 @@ static void tell(const struct rlki_target *target, const struct rlk_recording *r
         why_nothing(argv, totals->envs, rlk_recording_manifest(recording));
         return;
     }
-    rlki_say("%s events, %s tensors (%s by reference) in %s steps; %s, recorder waited %s, %s dropped",
-             rlki_count(totals->events), rlki_count(c->tensors), rlki_count(c->by_reference), rlki_count(totals->steps),
-             rlki_seconds(seconds), rlki_seconds((double)c->stall_ns * 1e-9), rlki_count(c->dropped));
+    bool trimmed = json_is_integer(json_object_get(rlk_recording_manifest(recording), "keep_last"));
+    rlki_say("%s events, %s tensors (%s by reference) %s %s step%s%s; %s, recorder waited %s, %s dropped",
+             rlki_count(totals->events), rlki_count(c->tensors), rlki_count(c->by_reference),
+             trimmed ? "seen, those of" : "in", rlki_count(totals->steps), totals->steps == 1 ? "" : "s",
+             trimmed ? " kept" : "", rlki_seconds(seconds), rlki_seconds((double)c->stall_ns * 1e-9),
+             rlki_count(c->dropped));
     if (!totals->tensors)
         rlki_warn("no tensor events: first-diff will have nothing to compare");
     else if (is_default_place(target) && has_neighbour(target))

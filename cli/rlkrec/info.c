@@ -175,7 +175,10 @@ static void print(FILE *to, const json_t *info)
     fprintf(to, "\ncaptured    level %s, inputs %s, layout %s\n", text(m, "level"), text(m, "inputs"),
             text(m, "layout"));
     print_map(to, "libraries   ", json_object_get(m, "libraries"));
-    fprintf(to, "events      %s in %s steps\n", rlki_count(number(info, "events")), rlki_count(number(info, "steps")));
+    bool trimmed = json_is_integer(json_object_get(m, "keep_last"));
+    fprintf(to, "events      %s %s %s step%s%s\n", rlki_count(number(info, "events")),
+            trimmed ? "seen, those of" : "in", rlki_count(number(info, "steps")), number(info, "steps") == 1 ? "" : "s",
+            trimmed ? " kept (--keep-last; the counts here are of all that were seen)" : "");
     fprintf(to, "tensors     %s, %s by reference, %s with local placement\n", rlki_count(number(c, "tensors")),
             rlki_count(number(c, "by_reference")), rlki_count(number(c, "local_placement")));
     print_map(to, "no digest   ", json_object_get(c, "not_digested"));

@@ -138,6 +138,11 @@ class Faults(Case):
         self.expect(self.rec("run", "-o", "e", "--every", "2", "--", TRAIN), 0)
         steps = {line.split()[2] for line in self.rec("info", "e", "--events").out.splitlines()}
         self.assertEqual(steps, {"s0", "s2"})
+        self.expect(self.rec("run", "-o", "k", "--keep-last", "1", "--", TRAIN), 0, err="seen, those of 1 step kept;")
+        steps = {line.split()[2] for line in self.rec("info", "k", "--events").out.splitlines()}
+        self.assertEqual(steps, {"s3"})
+        self.expect(self.rec("info", "k"), 0, out="seen, those of 1 step kept (--keep-last")
+        self.assertIn(" in 2 steps\n", self.rec("info", "e").out)
         self.expect(self.rec("run", "-o", "none", "--steps", "90:", "--", TRAIN), 0, err="no step was inside --steps")
 
     def test_secrets_of_the_environment(self):
