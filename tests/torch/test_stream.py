@@ -111,6 +111,23 @@ for _ in range(2):
 """))
         self.assertEqual([(e.step, e.outputs[0].shape) for e in run.events if e.kind == "weights"], [(0, "64x64"), (1, "64x64"), (2, "64x64")])
 
+    def test_of_equal_optimizers_the_first_counts(self):
+        run = self.clean(rig.record("""
+import torch
+nets = [torch.nn.Linear(4, 4) for _ in range(8)]
+opts = []
+for i, n in enumerate(nets):
+    n.register_parameter(f"mark{i}", torch.nn.Parameter(torch.ones(1)))
+    # Addresses in an order that is not that of creation.
+    spare = [torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]) for _ in range(5)]
+    opts.append(torch.optim.SGD(n.parameters(), lr=.1))
+    del spare[i % 5]
+for n, opt in reversed(list(zip(nets, opts))):
+    n(torch.ones(1, 4)).sum().backward()
+    opt.step()
+"""))
+        self.assertEqual([(e.step, e.outputs[-1].name) for e in run.events if e.kind == "weights"], [(0, "mark0"), (1, "mark0")])
+
     def test_wrappers_have_no_path(self):
         run = self.clean(rig.record(MLP % """
 class Wrapper(nn.Module):

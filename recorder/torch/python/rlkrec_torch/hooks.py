@@ -79,7 +79,7 @@ class Adapter:
         self.names = modules.Names()
         self.ids = {}  # path -> interned id
         self.local = threading.local()
-        self.optimizers = weakref.WeakSet()
+        self.optimizers = weakref.WeakKeyDictionary()  # in the order in which they were first seen; never by address
         self.spans = {"phase": None, "sample": None}
         self.manual = False
         self.version = None  # of the trainer's weights that was recorded last
@@ -209,7 +209,7 @@ class Adapter:
         @functools.wraps(add)
         def add_param_group(optimizer, *args, **kwargs):
             result = add(optimizer, *args, **kwargs)
-            known.add(optimizer)
+            known.setdefault(optimizer)
             return result
 
         cls.add_param_group = add_param_group
@@ -220,20 +220,10 @@ class Adapter:
 
     def largest(self):
         size = lambda o: sum(p.numel() for p in self.parameters(o))
-        best = None
-        for o in list(self.optimizers):
-            n = size(o)
-            if best is None or n > best[0] or (n == best[0] and self.order(o) < self.order(best[1])):
-                best = (n, o)
-        return best[1] if best else None
-
-    def order(self, optimizer):
-        """Optimizers in the order in which they were first looked at."""
-        seen = self.__dict__.setdefault("seen", weakref.WeakKeyDictionary())
-        return seen.setdefault(optimizer, len(seen))
+        return max(list(self.optimizers), key=size, default=None)  # of equal ones the first
 
     def before_step(self, optimizer, args, kwargs):
-        self.optimizers.add(optimizer)
+        self.optimizers.setdefault(optimizer)
         if optimizer is self.largest():
             if self.version is None:
                 self.weights()
