@@ -102,7 +102,7 @@ class Distributed(rig.Case):
         self.assertEqual([e.pass_ for e in reduced], ["bwd", "bwd"])
         grads = [[e.inputs for e in mine if e.op == "gradients"] for mine in events]
         self.assertEqual(*[[[(t.name, t.hash) for t in step] for step in g] for g in grads])
-        self.assertEqual([t.name for t in grads[0][0]], ["0.weight", "0.bias", "2.weight", "2.bias"])
+        self.assertEqual([t.name for t in grads[0][0]], ["0.weight.grad", "0.bias.grad", "2.weight.grad", "2.bias.grad"])
 
     def test_what_is_not_waited_for(self):
         # A work that never completes stands for a collective that is still under way.

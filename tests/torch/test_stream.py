@@ -92,7 +92,7 @@ class Stream(rig.Case):
         self.assertIn("layers.1.attn.qkv.bias", [t.name for t in first.outputs])
         grads = run.ops(op="gradients")
         self.assertEqual([(e.step, e.pass_) for e in grads], [(0, "bwd"), (1, "bwd"), (2, "bwd")])
-        self.assertEqual([t.name for t in grads[0].inputs], [t.name for t in first.outputs])
+        self.assertEqual([t.name for t in grads[0].inputs], [t.name + ".grad" for t in first.outputs])
         state = run.ops(op="optimizer_state")
         self.assertEqual(state[0].inputs[0].name, "embed.weight.momentum_buffer")
         self.assertTrue(all(e.pass_ == "opt" for e in run.ops() if e.op == "aten::add_" and e.step > 0 and "lr" in e.attrs))

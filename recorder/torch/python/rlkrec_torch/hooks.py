@@ -229,7 +229,7 @@ class Adapter:
                 self.weights()
             held = [(n, p.grad) for n, p in self.named(optimizer) if p.grad is not None]
             # Digested whatever is known of them: gradients are compared by name, across layouts too.
-            self.obs.tensors("op", "gradients", BWD, "", "", [n for n, _ in held], [g for _, g in held], "in!", False)
+            self.obs.tensors("op", "gradients", BWD, "", "", [f"{n}.grad" for n, _ in held], [g for _, g in held], "in!", False)
         self.obs.opt_begin()
 
     def after_step(self, optimizer, args, kwargs):
