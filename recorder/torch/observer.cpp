@@ -249,7 +249,7 @@ void end_op(Thread &th, const at::RecordFunction &fn, OpState *st)
         tensors.push_back(o.tensor);
         all_meta &= o.tensor.device().is_meta();
     }
-    bool unknown = st->info->alloc || th.compiled > 0;
+    bool unknown = st->info->alloc || st->info->alias || th.compiled > 0;
     raise_versions(tensors, unknown);
     if (!st->op)
         return;
@@ -260,7 +260,7 @@ void end_op(Thread &th, const at::RecordFunction &fn, OpState *st)
     TapTensor tt;
     for (const Output &o : outs) {
         name_it(tt, o.name, -1);
-        put_out(st->op, o.tensor, tt, !unknown, st->info->alloc ? "alloc" : o.reason);
+        put_out(st->op, o.tensor, tt, !unknown, st->info->alloc ? "alloc" : st->info->alias ? "alias" : o.reason);
     }
     tap->op_end(st->op);
     /* What the program reads out as a number is what it reports: a loss, a norm. Not an optimizer's own step counts. */

@@ -22,7 +22,7 @@ enum : uint8_t { ARG_PLAIN = 0, ARG_WRITE = 1, ARG_OVERWRITE = 2 };
 struct OpInfo {
     std::string name, overload, key; /* "aten::add", "Tensor", both */
     std::string ns;
-    bool composite_cpu, composite_cuda, autocast_cpu, autocast_cuda, view, alloc, random, writes, scalar_out;
+    bool composite_cpu, composite_cuda, autocast_cpu, autocast_cuda, view, alloc, alias, random, writes, scalar_out;
     bool c10d, functional_collective, wait;
     std::vector<uint8_t> args;
     std::vector<std::string> arg_names, out_names;
@@ -78,6 +78,7 @@ OpInfo *op_make(const c10::OperatorHandle &op)
     bool allocates = starts(base, "empty") || starts(base, "new_empty") || starts(base, "resize") ||
                      one_of(base, {"_empty_affine_quantized", "_resize_output_", "_efficientzerotensor"});
     info->alloc = allocates && info->ns == "aten";
+    info->alias = info->ns == "aten" && base == "set_"; /* gives a tensor other bytes, writes none */
     size_t tensors_out = 0, aliases_out = 0;
     for (const c10::Argument &a : schema.arguments()) {
         bool writes = a.alias_info() && a.alias_info()->isWrite();

@@ -177,6 +177,19 @@ class Strange(rig.Case):
         self.assertEqual(run.ops(phase="custom op", op="aten::add")[0].inputs[0].how, "ref")
         self.assertNotIn("aten::copy_", ops("custom op"))
 
+    def test_set_writes_nothing(self):
+        program = """
+import torch
+a = torch.arange(4.) * 2
+b = torch.empty(0)
+b.set_(a.untyped_storage(), 0, (4,))
+(b + 1).sum(); a.sin()
+"""
+        for observer in ("", "python"):
+            run = self.no_stale(rig.record(program, observer=observer))
+            self.assertEqual([t.hash for t in run.ops(op="aten::set_")[0].outputs], ["!alias"])
+            self.assertEqual([run.ops(op=op)[0].inputs[0].how for op in ("aten::add", "aten::sin")], ["new", "new"])
+
 
 if __name__ == "__main__":
     rig.main()

@@ -64,6 +64,7 @@ class Op:
         self.random = torch.Tag.nondeterministic_seeded in func.tags
         self.alloc = self.ns == "aten" and (base.startswith(("empty", "new_empty", "resize")) or
                                             base in ("_empty_affine_quantized", "_resize_output_", "_efficientzerotensor"))
+        self.alias = self.name == "aten::set_"
         self.arguments = schema.arguments
         self.roles, self.writes = [], False
         for a in schema.arguments:
@@ -552,7 +553,7 @@ class Observer:
             counts[argument] = member + 1
             if id(t) not in returned:
                 outs.append((t, f"{op.arguments[argument].name}.{member}", None))
-        unknown = op.alloc or op.collective
+        unknown = op.alloc or op.alias or op.collective
         self.raise_versions([t for t, _, _ in outs], unknown)
         if not handle:
             return
@@ -560,7 +561,7 @@ class Observer:
             self.tap.op_cancel(handle)
             return
         for t, name, reason in outs:
-            self.put_out(handle, t, name, not unknown, b"alloc" if op.alloc else b"unwaited" if op.collective else reason)
+            self.put_out(handle, t, name, not unknown, b"alloc" if op.alloc else b"alias" if op.alias else b"unwaited" if op.collective else reason)
         self.tap.op_end(handle)
         if op.scalar and frame.pass_ != OPT and isinstance(result, float):
             self.tap.metric(ctx, b"item", result)
