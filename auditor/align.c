@@ -154,16 +154,28 @@ static size_t threads_of(const struct rlki_ev *ev, size_t n)
     return count;
 }
 
+/* Did two sequences do the same (with the same results)? Of a call that was cut off: as far as both go. */
+static bool agree(const struct seq *a, const struct seq *b, bool outputs, bool cut)
+{
+    if (!cut)
+        return a->n == b->n && a->ops == b->ops && (!outputs || a->outs == b->outs);
+    for (uint32_t i = 0; i < a->n && i < b->n; i++) {
+        const struct rlki_ev *x = a->ev[i], *y = b->ev[i];
+        if (x->op != y->op || x->e.kind != y->e.kind || (outputs && output_hash(x) != output_hash(y)))
+            return false;
+    }
+    return true;
+}
+
 /* Pairs sequences that did the same with the same results, then the same operators, then what is left in order. */
-static int match_sequences(struct scratch *s)
+static int match_sequences(struct scratch *s, bool cut)
 {
     int rc = RLK_OK;
     for (int pass = 0; pass < 3; pass++) {
         for (size_t i = 0; i < s->nseq[0]; i++) {
             for (size_t j = 0; j < s->nseq[1] && !s->seq[0][i].used; j++) {
                 struct seq *a = &s->seq[0][i], *b = &s->seq[1][j];
-                bool fits = pass == 2 || (a->n == b->n && a->ops == b->ops && (pass == 1 || a->outs == b->outs));
-                if (b->used || !fits)
+                if (b->used || (pass < 2 && !agree(a, b, pass == 0, cut)))
                     continue;
                 rc = align_seq(a, b);
                 if (rc)
@@ -196,17 +208,18 @@ static int pair_moved(struct rlki_ev *a, size_t na, struct rlki_ev *b, size_t nb
     return rc;
 }
 
-static int align_call(struct scratch *s, struct rlki_ev *a, size_t na, struct rlki_ev *b, size_t nb)
+/* cut: events may be missing, so the number of threads says nothing. */
+static int align_call(struct scratch *s, struct rlki_ev *a, size_t na, struct rlki_ev *b, size_t nb, bool cut)
 {
     if (na > UINT32_MAX || nb > UINT32_MAX)
         return RLK_ELIMIT;
     size_t ta = threads_of(a, na), tb = threads_of(b, nb);
-    bool by_thread = ta == tb && ta > 1 && ta < 64;
+    bool by_thread = (ta == tb || cut) && (ta > 1 || tb > 1) && ta < 64 && tb < 64;
     int rc = split(s, 0, a, na, by_thread);
     if (rc == RLK_OK)
         rc = split(s, 1, b, nb, by_thread);
     if (rc == RLK_OK)
-        rc = match_sequences(s);
+        rc = match_sequences(s, cut);
     if (rc == RLK_OK)
         rc = pair_moved(a, na, b, nb);
     return rc;
@@ -358,11 +371,13 @@ int rlki_align(struct rlki_audit *audit, struct rlki_unit *unit)
     struct scratch s = {0};
     int rc = RLK_OK;
     size_t i = 0, j = 0;
+    bool cut = rlki_side_cut(&audit->side[0], unit->step, unit->rank) ||
+               rlki_side_cut(&audit->side[1], unit->step, unit->rank);
     while (rc == RLK_OK && i < unit->n[0] && j < unit->n[1]) {
         int order = compare_calls(&unit->ev[0][i], &unit->ev[1][j]);
         size_t ei = call_end(unit->ev[0], unit->n[0], i), ej = call_end(unit->ev[1], unit->n[1], j);
         if (order == 0)
-            rc = align_call(&s, unit->ev[0] + i, ei - i, unit->ev[1] + j, ej - j);
+            rc = align_call(&s, unit->ev[0] + i, ei - i, unit->ev[1] + j, ej - j, cut);
         if (order <= 0)
             i = ei;
         if (order >= 0)

@@ -202,6 +202,9 @@ static bool overlap_enough(const struct rlki_audit *audit)
     int la = level_of(&audit->side[0]), lb = level_of(&audit->side[1]);
     if (la != lb) /* the coarser one's set is what both levels record */
         larger = la < lb ? n[0] : n[1];
+    for (int s = 0; s < 2; s++) /* what a side that ends in this step did not come to is nobody's difference */
+        if (n[s] < larger && rlki_side_cut_anywhere(&audit->side[s], audit->first_step))
+            larger = n[s];
     return both * 2 >= larger;
 }
 

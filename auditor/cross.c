@@ -120,6 +120,37 @@ static size_t last_of_each_rank(struct rlki_part *part, size_t n)
     return kept;
 }
 
+/* How often each rank wrote a gradient, summands left out; 0 if not all ranks equally often. */
+static size_t writes(const struct rlki_part *part, size_t n)
+{
+    size_t each = 0;
+    for (size_t i = 0; i < n;) {
+        size_t count = 0, end = i;
+        for (; end < n && part[end].rank == part[i].rank; end++)
+            count += !(part[end].place && part[end].place->partial && *part[end].place->partial);
+        if (i && count != each)
+            return 0;
+        each = count;
+        i = end;
+    }
+    return each;
+}
+
+/* In a step that was cut off: may the value that counts, a gradient's last or a metric's of the lowest rank, be
+ * missing? */
+static bool may_lack(const struct rlki_cross *cross, const struct rlki_part *pa, size_t na, const struct rlki_part *pb,
+                     size_t nb)
+{
+    if ((!cross->cut[0] && !cross->cut[1]) || !na || !nb)
+        return false;
+    if (pa->gradient)
+        return !writes(pa, na) || writes(pa, na) != writes(pb, nb);
+    for (int s = 0; s < 2 && pa->metric; s++)
+        if (cross->cut[s] && (s ? pb : pa)->rank != cross->audit->side[s].ranks[0])
+            return true;
+    return false;
+}
+
 uint64_t rlki_part_id(const struct rlki_part *part)
 {
     return rlki_mix(rlki_mix(rlki_mix(79, part->env), part->seq), part->tensor);
@@ -171,6 +202,7 @@ static int join(struct rlki_cross *cross, struct rlki_part *pa, size_t na, struc
     struct rlki_whole a, b;
     enum rlki_tri equal = RLKI_YES;
     const char *reason = NULL;
+    bool unsettled = may_lack(cross, pa, na, pb, nb);
     if (na && pa->gradient)
         na = last_of_each_rank(pa, na);
     if (nb && pb->gradient)
@@ -193,6 +225,10 @@ static int join(struct rlki_cross *cross, struct rlki_part *pa, size_t na, struc
             return RLK_OK;
         }
         return lone_parts(cross, one->first);
+    }
+    if (unsettled) {
+        a.state = RLKI_WHOLE_DARK;
+        a.reason = "truncated-end";
     }
     rc = rlki_wholes_equal(&a, pa, na, &b, pb, nb, &equal, &reason);
     if (rc)
@@ -232,6 +268,8 @@ static int cross_step(struct rlki_cross *cross, int64_t step)
     struct rlki_audit *audit = cross->audit;
     size_t before = audit->nfound;
     cross->step = step;
+    for (int s = 0; s < 2; s++)
+        cross->cut[s] = rlki_side_cut_anywhere(&audit->side[s], step);
     cross->parts.n = 0;
     cross->ndiffering = 0;
     rlk_arena_reset(&cross->parts.arena);

@@ -13,6 +13,7 @@ struct rlki_differing { /* a tensor that differs: its parts on both sides, the c
 struct rlki_cross {
     struct rlki_audit *audit;
     int64_t step;
+    bool cut[2]; /* that side may lack events of this step on some rank */
     struct rlki_parts parts;
     struct rlk_arena scratch;
     struct rlki_hash inputs[2]; /* digested inputs that are not equal: rlki_part_id -> enum rlki_mark */

@@ -81,6 +81,29 @@ static void test_threads_interleave(void **unused)
     rec_remove(&a);
 }
 
+/* Killed before the second thread's events were written: the same operators, other values, on one thread less. */
+static void test_a_cut_off_thread(void **unused)
+{
+    struct rec a, b;
+    (void)unused;
+    for (uint64_t fault = 0; fault < 2; fault++) {
+        rec_open(&a, "wa", 1, NULL);
+        rec_open(&b, "wb", 1, NULL);
+        for (uint64_t i = 0; i < 4; i++) {
+            threaded(&a, 2, "aten::mul", 50 + i, 60 + i);
+            threaded(&a, 1, "aten::mul", 10 + i, 20 + i);
+            if (i < 3)
+                threaded(&b, 7, "aten::mul", 10 + i, 20 + i + (i == 1 ? 1000 * fault : 0));
+        }
+        rec_close(&a, false);
+        rec_close(&b, true);
+        assert_int_equal(rec_diff(&a, &b, NULL), fault ? 1 : 4);
+        assert_int_equal(rec_diff(&b, &a, NULL), fault ? 1 : 4);
+        rec_remove(&a);
+        rec_remove(&b);
+    }
+}
+
 /* ---- moved ---- */
 
 static void three_ops(struct rec *rec, const char *name, const char *const order[3], uint64_t fault, bool more)
@@ -549,6 +572,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads_interleave),
+        cmocka_unit_test(test_a_cut_off_thread),
         cmocka_unit_test(test_moved),
         cmocka_unit_test(test_gradients_once_a_step),
         cmocka_unit_test(test_one_source_is_one_root),
