@@ -11,7 +11,7 @@
  *  found.c       the differences found, one for each identity without rank
  *  order.c       which of them comes first
  *  cross.c compose.c  other layouts and phases
- *  elements.c pattern.c mechanism.c  what differs inside a tensor, and why
+ *  elements.c pattern.c mechanism.c origin.c  what differs inside a tensor, and why
  *  result.c      JSON
  */
 #ifndef AUDITOR_AUDIT_H

@@ -295,9 +295,12 @@ int rlki_mechanism(struct rlki_audit *audit, const struct rlki_found *found, con
                 !same_text(ev[0].e.u.op.contract, ev[1].e.u.op.contract))
                 say(&m, "contract %.80s in A, %.80s in B", ev[0].e.u.op.contract, ev[1].e.u.op.contract);
             by_repeats(found, &m);
-        } else {
-            say(&m, found->source ? "an input from outside the recording differs"
-                                  : "what was read is not what its producer wrote");
+        } else if (found->source) {
+            say(&m, "an input from outside the recording differs");
+        } else if (t[0] && t[1]) {
+            rc = rlki_input_evidence(audit, ev, t, m.evidence);
+            if (rc)
+                goto out;
         }
     }
     if (!audit->same_layout && found->role == RLK_ROLE_OUT && !m.class)

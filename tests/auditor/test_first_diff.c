@@ -426,6 +426,47 @@ static void test_another_view_is_no_sign_of_zero(void **unused)
     done(&a, &b, result);
 }
 
+/* Two products and their difference; the operands are swapped in B. */
+static void swapped_operands(struct rec *rec, const char *name, bool swap)
+{
+    uint64_t seq[2];
+    rec_open(rec, name, 1, NULL);
+    for (uint32_t i = 0; i < 2; i++) {
+        rec_op(rec, "aten::mul", "m", "fwd", 0);
+        rec->event.who.occurrence = i;
+        rec_in(rec, "x", 1 + i);
+        rec_out(rec, "y", 5 + i);
+        seq[i] = rec_put(rec);
+    }
+    rec_op(rec, "aten::sub", "m", "fwd", 0);
+    rec_ref(rec, "a", seq[swap], 0);
+    rec_ref(rec, "b", seq[!swap], 0);
+    rec_out(rec, "z", swap ? 8 : 9);
+    rec_put(rec);
+    rec_close(rec, false);
+}
+
+static const char *evidence_of(json_t *diff)
+{
+    const char *said =
+        json_string_value(json_array_get(json_object_get(json_object_get(diff, "mechanism"), "evidence"), 0));
+    return said ? said : "";
+}
+
+static void test_swapped_operands_are_no_race(void **unused)
+{
+    (void)unused;
+    struct rec a, b;
+    json_t *result;
+    swapped_operands(&a, "a", false);
+    swapped_operands(&b, "b", true);
+    assert_int_equal(rec_diff(&a, &b, &result), 1);
+    assert_string_equal(text(first_of(result), "role"), "in");
+    assert_string_equal(evidence_of(first_of(result)),
+                        "reads another event's output: A #0 aten::mul output 0, B #1 aten::mul output 0");
+    done(&a, &b, result);
+}
+
 static void with_bytes(struct rec *rec, const char *name, uint64_t out)
 {
     unsigned char bytes[64];
@@ -582,6 +623,7 @@ int main(void)
         cmocka_unit_test(test_parameter_shape_where_nothing_aligns),
         cmocka_unit_test(test_every_writer_of_a_buffer_counts),
         cmocka_unit_test(test_another_view_is_no_sign_of_zero),
+        cmocka_unit_test(test_swapped_operands_are_no_race),
         cmocka_unit_test(test_bytes_without_their_digest_are_damage),
         cmocka_unit_test(test_weights_follow_their_buffer),
         cmocka_unit_test(test_ties_by_first_appearance_in_a),
