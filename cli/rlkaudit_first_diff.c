@@ -64,14 +64,18 @@ static void progress(void *context, uint64_t done, uint64_t total)
 }
 
 /* Result to where it was asked for. JSON on stdout replaces the text. */
-static int deliver(const struct options *options, const json_t *result, void (*print)(FILE *, const json_t *),
-                   int status)
+static int deliver(const struct options *options, const json_t *result,
+                   void (*print)(FILE *, const json_t *, const struct rlki_audit_with *), int status)
 {
+    const struct rlki_audit_with with = {.map = options->map,
+                                         .dims = options->dims,
+                                         .allow_source = options->allow != NULL,
+                                         .phases = options->phases != NULL};
     bool to_stdout = options->json && strcmp(options->json, "-") == 0;
     if (options->json && rlki_write_json(options->json, result) != 0)
         return RLKI_EXIT_FAULT;
     if (!to_stdout)
-        print(stdout, result);
+        print(stdout, result, &with);
     return rlki_finish(status);
 }
 

@@ -206,9 +206,60 @@ static void print_verdict(FILE *to, const json_t *result)
     fputc('\n', to);
 }
 
-void rlki_audit_print_first_diff(FILE *to, const json_t *result)
+/* A word of a command line, so that the shell gives it back as it is. */
+static void print_word(FILE *to, const char *word)
 {
-    const json_t *first = json_object_get(result, "first"), *recordings = json_object_get(result, "recordings"), *note;
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+    const char *safe = rlki_esc(word);
+    if (*safe && strspn(safe, plain) == strlen(safe)) {
+        fputs(safe, to);
+        return;
+    }
+    fputc('\'', to);
+    for (; *safe; safe++) {
+        if (*safe == '\'')
+            fputs("'\\''", to);
+        else
+            fputc(*safe, to);
+    }
+    fputc('\'', to);
+}
+
+/* The command that explains the first difference, with the options that the comparison ran with. `--event` is an event
+ * of A: where A has none the default, the first difference, is meant. */
+static void print_explain_command(FILE *to, const json_t *result, const struct rlki_audit_with *with)
+{
+    const json_t *first = json_object_get(result, "first"), *recordings = json_object_get(result, "recordings");
+    const json_t *a = json_object_get(first, "a"), *rank = json_object_get(first, "rank");
+    if (with->phases) /* one recording: there is no pair of recordings to explain an event of */
+        return;
+    bool one_rank = json_is_integer(rank) && json_array_size(json_object_get(result, "per_rank")) < 2;
+    if (!json_is_integer(rank))
+        rank = json_array_get(json_object_get(a, "holders"), 0);
+    fputs("next: rlkaudit explain ", to);
+    print_word(to, raw(recordings, "a"));
+    fputc(' ', to);
+    print_word(to, raw(recordings, "b"));
+    if (json_is_object(a)) {
+        fprintf(to, " --event %lld", integer(a, "event"));
+        if (json_is_integer(rank) && !one_rank) /* each process counts its own events */
+            fprintf(to, " --rank %lld", (long long)json_integer_value(rank));
+    }
+    fputs(" --elements", to);
+    if (with->map) {
+        fputs(" --map ", to);
+        print_word(to, with->map);
+    }
+    if (with->dims) {
+        fputs(" --dims ", to);
+        print_word(to, with->dims);
+    }
+    fputs(with->allow_source ? " --allow source\n" : "\n", to);
+}
+
+void rlki_audit_print_first_diff(FILE *to, const json_t *result, const struct rlki_audit_with *with)
+{
+    const json_t *first = json_object_get(result, "first"), *note;
     size_t i, roots = json_array_size(json_object_get(result, "roots"));
     print_verdict(to, result);
     if (json_is_object(first)) {
@@ -232,9 +283,7 @@ void rlki_audit_print_first_diff(FILE *to, const json_t *result)
     json_array_foreach(json_object_get(result, "notes"), i, note) if (i < 6)
         fprintf(to, "note: %s\n", rlki_esc(json_string_value(note)));
     if (json_is_object(first))
-        fprintf(to, "next: rlkaudit explain %s %s --event %lld --elements\n", text(recordings, "a"),
-                text(recordings, "b"),
-                integer(json_object_get(first, json_is_object(json_object_get(first, "a")) ? "a" : "b"), "event"));
+        print_explain_command(to, result, with);
     else if (strcmp(raw(result, "verdict"), "identical") == 0)
         fputs("next: nothing differs in what was recorded; see coverage for what was not\n", to);
     else if (strcmp(raw(json_object_get(result, "not_comparable"), "reason"), "source") == 0)
@@ -263,8 +312,9 @@ static void print_tensor(FILE *to, const json_t *t)
         print_difference(to, json_object_get(t, "difference"));
 }
 
-void rlki_audit_print_explain(FILE *to, const json_t *result)
+void rlki_audit_print_explain(FILE *to, const json_t *result, const struct rlki_audit_with *with)
 {
+    (void)with;
     const json_t *t;
     size_t i;
     fprintf(to, "%s%s%s\n", rlki_style(to, RLKI_BOLD), text(result, "standing"), rlki_style(to, RLKI_PLAIN));

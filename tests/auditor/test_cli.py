@@ -1,6 +1,7 @@
 """rlkaudit as a program: options, exit statuses, escaping, the JSON against its schema. usage: test_cli.py BIN_DIR ROOT"""
 import json
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -89,6 +90,36 @@ def test_json_file_and_text():
                   "coverage", "next: rlkaudit explain"):
         assert piece in text, (piece, text)
     assert len(text.splitlines()) <= 40 and "\x1b" not in text
+
+
+def test_the_next_command_runs_as_printed():
+    """It names the event that was found, whichever side has it, and repeats the options."""
+    common = [op(f"m{i}", out=20 + i) for i in range(4)]
+    loss = {"metric": "loss", "value": 2.5, "step": 0, "phase": "actor_train"}
+    many = {"ranks": 2}
+    late = [dict(op("m9", out=30), ranks=[r]) for r in range(2)]
+    wrong = [late[0], dict(op("m9", out=31), ranks=[1])]
+    spaced = DIR / "it's spaced"
+    spaced.mkdir(exist_ok=True)
+    rules = spaced / "rules"
+    rules.write_text("a other -> m9\n")
+    for a, b, options, standing in (
+            (synth("a", common), synth("b", common + [loss]), [], "alone"),
+            (synth("a", common + [loss]), synth("b", common), [], "alone"),
+            (synth("a", common), synth("b", common[:3] + [op("m3", out=99)]), [], "root"),
+            (synth("a", common + late, **many), synth("b", common + wrong, **many), [], "root"),
+            (synth("a", common + [op("other", out=30)]), synth("b", common + [op("m9", out=31)]), ["--map", rules], None)):
+        p = run("first-diff", a, b, *options, code=1)
+        line = [x for x in p.stdout.splitlines() if x.startswith("next: rlkaudit ")]
+        assert len(line) == 1, p.stdout
+        words = shlex.split(line[0])[2:]
+        report = json.loads(run(*words, "--json", "-", code=1).stdout)
+        if standing:
+            assert report["standing"] == standing, (line, report)
+        first = diff(a, b, *options, code=1)["first"]
+        for side in ("a", "b"):
+            if first[side]:
+                assert report[side] and report[side]["event"] == first[side]["event"], (line, first, report)
 
 
 def test_phases():
