@@ -5,6 +5,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct mechanism {
@@ -215,16 +216,41 @@ static void by_tensor(struct mechanism *m, const struct rlk_tensor *a, const str
     }
 }
 
-/* Across layouts: one side sums on one rank what the other sums over several. */
-static void by_layout(struct rlki_audit *audit, struct mechanism *m, const struct rlki_ev *ev)
+static bool reduces(const struct rlki_ev *ev)
 {
-    if (audit->same_layout || (ev[0].e.kind != RLK_EV_COLLECTIVE && ev[1].e.kind != RLK_EV_COLLECTIVE))
-        return;
-    if (ev[0].e.kind == ev[1].e.kind)
-        say(m, "%.60s over another number of ranks", ev[0].e.who.op);
-    else
-        say(m, "made by %.60s in A and by %.60s in B: sums are taken in another order", ev[0].e.who.op, ev[1].e.who.op);
-    class_is(m, "layout-reduction", "medium");
+    return ev->e.kind == RLK_EV_COLLECTIVE && strstr(ev->e.who.op, "reduce");
+}
+
+/* Over how many ranks a collective runs; 0: not known. */
+static int ranks_of(const struct rlki_side *side, const struct rlki_ev *ev, uint32_t *n)
+{
+    uint32_t *ranks = malloc(((size_t)side->world + 1) * sizeof *ranks);
+    if (!ranks)
+        return RLK_ENOMEM;
+    rlki_side_communicator(side, &ev->e, ranks, n);
+    free(ranks);
+    return RLK_OK;
+}
+
+/* Across layouts: one side sums on one rank what the other sums over several, or both over other numbers of ranks. */
+static int by_layout(struct rlki_audit *audit, struct mechanism *m, const struct rlki_ev *ev)
+{
+    uint32_t n[2] = {1, 1};
+    bool any = false;
+    if (audit->same_layout)
+        return RLK_OK;
+    for (int s = 0; s < 2; s++) {
+        int rc = reduces(&ev[s]) ? ranks_of(&audit->side[s], &ev[s], &n[s]) : RLK_OK;
+        if (rc)
+            return rc;
+        any |= reduces(&ev[s]);
+    }
+    if (any && n[0] && n[1] && n[0] != n[1]) {
+        say(m, "made by %.60s on %u rank%s in A and by %.60s on %u rank%s in B: sums are taken in another order",
+            ev[0].e.who.op, n[0], n[0] == 1 ? "" : "s", ev[1].e.who.op, n[1], n[1] == 1 ? "" : "s");
+        class_is(m, "layout-reduction", "medium");
+    }
+    return RLK_OK;
 }
 
 static void by_repeats(const struct rlki_found *found, struct mechanism *m)
@@ -284,8 +310,8 @@ int rlki_mechanism(struct rlki_audit *audit, const struct rlki_found *found, con
         by_tensor(&m, t[0], t[1], difference);
         if (found->role == RLK_ROLE_OUT) {
             if (audit->cross)
-                by_layout(audit, &m, ev);
-            if (ev[0].op == ev[1].op) {
+                rc = by_layout(audit, &m, ev);
+            if (rc == RLK_OK && ev[0].op == ev[1].op) {
                 rc = by_launches(audit, &m, ev, &arena);
                 attributes = by_attributes(&m, &ev[0], &ev[1]);
             }
@@ -303,8 +329,6 @@ int rlki_mechanism(struct rlki_audit *audit, const struct rlki_found *found, con
                 goto out;
         }
     }
-    if (!audit->same_layout && found->role == RLK_ROLE_OUT && !m.class)
-        class_is(&m, "layout-reduction", "low");
     if (attributes && !m.class)
         class_is(&m, "launch-config", "low");
     if (!m.class)
