@@ -386,12 +386,27 @@ static void completeness_notes(struct rlki_audit *audit)
         rlki_note(audit, "%llu events stand elsewhere in their module call", (unsigned long long)audit->total_moved);
 }
 
+/* Stretches that agree by their roll-ups were counted whole; what has no digest in them was not compared. */
+static void leave_out_undigested(struct rlki_audit *audit)
+{
+    const struct rlk_coverage *c = &audit->side[0].coverage;
+    uint64_t dark = 0;
+    for (uint32_t i = 0; i < c->nreasons && i < RLK_MAX_REASONS; i++)
+        dark += c->not_digested[i].count;
+    const uint64_t seen = dark < c->tensors ? c->tensors - dark : 0;
+    if (dark && audit->compared > seen) {
+        rlki_skip(audit, "not-digested", audit->compared - seen);
+        audit->compared = seen;
+    }
+}
+
 int rlki_result(struct rlki_audit *audit, json_t **out)
 {
     const struct rlki_side *a = &audit->side[0], *b = &audit->side[1];
     const struct rlki_found *first = NULL;
     bool complete = a->complete && b->complete;
     int rc = RLK_OK;
+    leave_out_undigested(audit);
     if (!rlki_stop(audit) && !audit->compared && a->tensors && b->tensors)
         rlki_incomparable(audit, "no tensor can be compared", NULL, NULL, NULL);
     bool stop = rlki_stop(audit);

@@ -353,6 +353,38 @@ static void test_parameter_shape_where_nothing_aligns(void **unused)
     done(&a, &b, result);
 }
 
+/* Two tensors an operator, `dark` of them without a digest. */
+static void undigested(struct rec *rec, const char *name, int dark)
+{
+    rec_open(rec, name, 1, NULL);
+    for (int i = 0; i < 2; i++) {
+        rec_op(rec, i ? "aten::mul" : "aten::add", "m", "fwd", 0);
+        rec_out(rec, "y", 5);
+        if (i < dark) {
+            rec_last(rec)->state = RLK_T_NOT_DIGESTED;
+            rec_last(rec)->reason = "device";
+        }
+        rec_put(rec);
+    }
+    rec_close(rec, false);
+}
+
+/* Agreement of what nobody digested is no agreement: it is not counted as compared, and alone it is no pass. */
+static void test_undigested_is_not_compared(void **unused)
+{
+    (void)unused;
+    for (int dark = 0; dark <= 2; dark++) {
+        struct rec a, b;
+        json_t *result;
+        undigested(&a, "a", dark);
+        undigested(&b, "b", dark);
+        assert_int_equal(rec_diff(&a, &b, &result), dark == 2 ? 3 : 0);
+        assert_int_equal(number(json_object_get(result, "scope"), "compared"), 2 - dark);
+        assert_int_equal(number(json_object_get(result, "scope"), "skipped"), dark);
+        done(&a, &b, result);
+    }
+}
+
 /* A cache written piece by piece, then read whole: `first` and `last` are what the two pieces hold. */
 static void cache(struct rec *rec, const char *name, uint64_t first, uint64_t last, uint64_t whole)
 {
@@ -621,6 +653,7 @@ int main(void)
         cmocka_unit_test(test_reaching_back_through_unaligned),
         cmocka_unit_test(test_metrics),
         cmocka_unit_test(test_parameter_shape_where_nothing_aligns),
+        cmocka_unit_test(test_undigested_is_not_compared),
         cmocka_unit_test(test_every_writer_of_a_buffer_counts),
         cmocka_unit_test(test_another_view_is_no_sign_of_zero),
         cmocka_unit_test(test_swapped_operands_are_no_race),
