@@ -1,5 +1,5 @@
 """Fails on what the house does not want in its files: open ends left as comments, files that know too much, paths of one
-machine, tabs and trailing blanks in code.
+machine, merges left open, tabs and trailing blanks in code.
 
 usage: tidy.py SOURCE_DIR
 """
@@ -33,6 +33,8 @@ def offences(root: pathlib.Path):
         for number, line in enumerate(lines, 1):
             if OPEN_ENDS.search(line):
                 yield f"{name}:{number}: an open end: {line.strip()}"
+            if line.startswith(("<" * 7 + " ", ">" * 7 + " ")):
+                yield f"{name}:{number}: a merge left open"
             if MACHINE.search(line):
                 yield f"{name}:{number}: a path of one machine: {line.strip()}"
             if path.suffix in CODE and line != line.rstrip():
@@ -49,9 +51,10 @@ def self_test():
         (root / "clean.c").write_text("int x; /* fine: /usr/lib, todo list */\n")
         assert not list(offences(root))
         (root / "a.c").write_text("/* " + "TO" + "DO: later */\nint\ty; \n" + "\n" * 800)
-        (root / "b.md").write_text("see " + "/ro" + "ot/x/y\n")
+        (root / "b.md").write_text("see " + "/ro" + "ot/x/y\n" + "<" * 7 + " HEAD\n")
         found = "\n".join(offences(root))
-        for what in ("lines, more", "an open end", "a tab", "blanks at the end", "a path of one machine"):
+        for what in ("lines, more", "an open end", "a tab", "blanks at the end", "a path of one machine",
+                     "a merge left open"):
             assert what in found, what
 
 
