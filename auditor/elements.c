@@ -119,9 +119,9 @@ static json_t *from_elements(const struct rlki_elements *e, const struct rlk_ten
                             "pattern", e->pattern, "grade", e->grade);
     if (!out)
         return NULL;
-    if (e->has_ulp)
+    if (e->has_ulp && e->measured)
         rlki_set(out, "max_ulp", json_integer(e->max_ulp > INT64_MAX ? INT64_MAX : (json_int_t)e->max_ulp));
-    if (isfinite(e->max_abs))
+    if (e->measured && isfinite(e->max_abs))
         rlki_set(out, "max_abs", json_real(e->max_abs));
     if (e->changed)
         rlki_set(out, "first_index", first_index(e->first, t->ndim, t->shape, t->place));

@@ -7,6 +7,7 @@
 struct rlki_elements {
     uint64_t elements, changed;
     bool has_ulp;
+    bool measured; /* some changed element is finite on both sides: else max_ulp and max_abs mean nothing */
     uint64_t max_ulp;
     double max_abs;
     uint64_t first; /* flat index of the first change */

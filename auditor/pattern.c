@@ -37,6 +37,7 @@ static void measure(struct rlki_elements *out, const struct scan *s, uint64_t i)
             nan = true;
             continue;
         }
+        out->measured |= isfinite(rlk_scalar_to_double(s->part, x)) && isfinite(rlk_scalar_to_double(s->part, y));
         double d = fabs(rlk_scalar_to_double(s->part, x) - rlk_scalar_to_double(s->part, y));
         if (d > out->max_abs)
             out->max_abs = d;

@@ -124,6 +124,8 @@ static void print_difference(FILE *to, const json_t *d)
             fprintf(to, ", at most %s ulp", count(d, "max_ulp"));
         if (json_is_real(json_object_get(d, "max_abs")))
             fprintf(to, ", at most %.6g", json_real_value(json_object_get(d, "max_abs")));
+        if (integer(d, "nan"))
+            fprintf(to, ", %s NaN on a side", integer(d, "nan") == integer(d, "changed") ? "all" : count(d, "nan"));
         fputs(", first at ", to);
         print_shape(to, json_object_get(d, "first_index"));
         fputc('\n', to);

@@ -92,6 +92,27 @@ def test_json_file_and_text():
     assert len(text.splitlines()) <= 40 and "\x1b" not in text
 
 
+def test_nan_is_no_distance():
+    def with_nan(edit):
+        out = {"name": "y", "dtype": "fp32", "shape": [4, 8], "payload": True, "fill": {"normal": 3}, "edit": edit}
+        return [dict(op(), out=[out])]
+
+    nan = {"mask": {"tail": 20}, "change": {"byte": 255}}
+    one = {"mask": {"range": [0, 1]}, "change": {"ulp": 1}}
+    a, b, c = synth("a", with_nan([])), synth("b", with_nan([nan])), synth("c", with_nan([nan, one]))
+    for x, y in ((a, b), (b, a)):
+        d = diff(x, y, code=1)["first"]["difference"]
+        assert (d["changed"], d["nan"], d["max_ulp"], d["max_abs"]) == (12, 12, None, None), d
+        out = run("first-diff", x, y, code=1).stdout
+        assert "all NaN on a side" in out and "at most" not in out, out
+    d = diff(a, c, code=1)["first"]["difference"]
+    assert (d["changed"], d["nan"], d["max_ulp"]) == (13, 12, 1) and d["max_abs"] > 0, d
+    assert "at most 1 ulp" in run("first-diff", a, c, code=1).stdout
+    metrics = [[op(), {"metric": "loss", "value": v, "step": 0, "phase": "actor_train"}] for v in (2.5, "nan")]
+    d = diff(synth("m", metrics[0]), synth("n", metrics[1]), code=1)["first"]["difference"]
+    assert (d["nan"], d["max_ulp"], d["max_abs"]) == (1, None, None), d
+
+
 def test_the_next_command_runs_as_printed():
     """It names the event that was found, whichever side has it, and repeats the options."""
     common = [op(f"m{i}", out=20 + i) for i in range(4)]

@@ -106,7 +106,12 @@ static void test_nan_and_fill(void **unused)
     assert_int_equal(e.changed, 4);
     assert_int_equal(e.fill_b, 255);
     assert_int_equal(e.fill_a, -1);
-    assert_int_equal(e.max_ulp, 0);
+    assert_false(e.measured);
+    b[3] = nextafterf(b[3], INFINITY); /* one that can be measured beside them */
+    e = look();
+    assert_true(e.measured);
+    assert_int_equal(e.nan, 4);
+    assert_int_equal(e.max_ulp, 1);
 }
 
 int main(void)
