@@ -192,11 +192,27 @@ static void by_samples(struct mechanism *m, const struct rlk_tensor *a, const st
         say(m, "%u of %u samples differ: %s%s", differing, a->nsamples, list, differing > 4 ? ", ..." : "");
 }
 
+/* Class sign-of-zero stands for all that a value digest does not see; this says which of it. Without bytes the counts
+ * of -0 and of NaN decide, and equal counts leave both open. */
+static const char *what_values_hide(const json_t *difference, const char *grade, bool nans)
+{
+    bool bytes = json_is_integer(json_object_get(difference, "changed"));
+    bool zero = strcmp(grade, "sign-of-zero") == 0;
+    if (zero && json_integer_value(json_object_get(difference, "nan")) > 0)
+        return "the sign of zero and the payload of NaN differ";
+    if (zero && !bytes && nans)
+        return "the sign of zero, and maybe the payload of NaN, differs";
+    if (zero)
+        return "the sign of zero differs";
+    return bytes ? "the payload of NaN differs" : "the payload of NaN, or where zeros have a sign, differs";
+}
+
 static void by_tensor(struct mechanism *m, const struct rlk_tensor *a, const struct rlk_tensor *b,
                       const json_t *difference)
 {
     const char *grade = json_string_value(json_object_get(difference, "grade"));
     const char *pattern = json_string_value(json_object_get(difference, "pattern"));
+    bool nans = a && b && a->sums.nan && b->sums.nan;
     if (a && b && a->dtype != b->dtype) {
         say(m, "dtype %s in A, %s in B", rlk_dtype_name(a->dtype), rlk_dtype_name(b->dtype));
         class_is(m, "dtype", "high");
@@ -204,8 +220,7 @@ static void by_tensor(struct mechanism *m, const struct rlk_tensor *a, const str
     if (a && b)
         by_samples(m, a, b);
     if (grade && (strcmp(grade, "sign-of-zero") == 0 || strcmp(grade, "nan-payload") == 0)) {
-        say(m, "the value digests are equal: only %s differs",
-            strcmp(grade, "sign-of-zero") == 0 ? "the sign of zero" : "the payload of NaN");
+        say(m, "the value digests are equal: only %s", what_values_hide(difference, grade, nans));
         class_is(m, "sign-of-zero", "high");
     }
     if (grade && strcmp(grade, "permutation") == 0) {

@@ -113,6 +113,33 @@ def test_nan_is_no_distance():
     assert (d["nan"], d["max_ulp"], d["max_abs"]) == (1, None, None), d
 
 
+def test_what_values_hide():
+    def tensors(payload, *edit):
+        out = {"name": "y", "dtype": "fp32", "shape": [8], "payload": payload, "fill": {"const": 0}, "edit": list(edit)}
+        return [dict(op(), out=[out])]
+
+    def bits(at, value):
+        return {"mask": {"range": [at, at + 1]}, "change": {"from": value}}
+
+    sources = [{"op": "aten::fill", "module": "s", "phase": "actor_train", "in": [],
+                "out": [{"name": n, "dtype": "fp32", "shape": [8], "fill": {"const": {"bits": b}}}
+                        for n, b in (("n1", 0x7fc00001), ("n2", 0x7fc00002), ("z", 0x80000000))]}]
+    said = {}
+    for payload in (True, False):
+        for name, x, y in (("nan", [bits(0, "n1")], [bits(0, "n2")]), ("zero", [], [bits(1, "z")]),
+                           ("both", [bits(0, "n1")], [bits(0, "n2"), bits(1, "z")]),
+                           ("moved", [bits(0, "n1"), bits(1, "z")], [bits(0, "n1"), bits(2, "z")])):
+            a, b = synth("a", sources + tensors(payload, *x)), synth("b", sources + tensors(payload, *y))
+            m = diff(a, b, code=1)["first"]["mechanism"]
+            assert m["class"] == "sign-of-zero", (name, m)
+            said[name, payload] = m["evidence"][0].split("only ")[1]
+    assert said["nan", True] == "the payload of NaN differs", said
+    assert said["zero", True] == said["zero", False] == said["moved", True] == "the sign of zero differs", said
+    assert said["both", True] == "the sign of zero and the payload of NaN differ", said
+    assert said["both", False] == "the sign of zero, and maybe the payload of NaN, differs", said
+    assert said["nan", False] == said["moved", False] == "the payload of NaN, or where zeros have a sign, differs", said
+
+
 def test_the_next_command_runs_as_printed():
     """It names the event that was found, whichever side has it, and repeats the options."""
     common = [op(f"m{i}", out=20 + i) for i in range(4)]
