@@ -87,6 +87,8 @@ std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFuncti
     TapTensor tt;
     for (size_t i = 0; i < args.size() && i < info->args.size(); i++) {
         uint8_t role = info->c10d ? c10d_role(info, i, args) : info->args[i];
+        if (role == ARG_TRAINING)
+            role = training_role(info, args);
         int member = args[i].isList() ? 0 : -1;
         bool any = false;
         each_tensor(args[i], [&](const at::Tensor &t) {

@@ -17,13 +17,19 @@ namespace
 
 /* Operators */
 
-enum : uint8_t { ARG_PLAIN = 0, ARG_WRITE = 1, ARG_OVERWRITE = 2 };
+enum : uint8_t {
+    ARG_PLAIN = 0,
+    ARG_WRITE = 1,
+    ARG_OVERWRITE = 2,
+    ARG_TRAINING = 3
+}; /* the last: written in training */
 
 struct OpInfo {
     std::string name, overload, key; /* "aten::add", "Tensor", both */
     std::string ns;
     bool composite_cpu, composite_cuda, autocast_cpu, autocast_cuda, view, alloc, alias, random, writes, scalar_out;
     bool c10d, functional_collective, wait;
+    int training = -1; /* the argument `training`, which decides over ARG_TRAINING; -1: there is none, it is written */
     std::vector<uint8_t> args;
     std::vector<std::string> arg_names, out_names;
     std::vector<IValue> defaults;
@@ -55,6 +61,22 @@ bool composite_on(const c10::OperatorHandle &op, DispatchKey backend, DispatchKe
            !op.hasKernelForDispatchKey(autograd); /* the alias Autograd gives way to it */
 }
 
+/* Forms of batch normalization that write the running statistics without their schema saying so. */
+bool writes_statistics(const std::string &base)
+{
+    return one_of(base, {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit",
+                         "_batch_norm_with_update", "batch_norm_update_stats", "batch_norm_gather_stats",
+                         "batch_norm_gather_stats_with_counts"});
+}
+
+uint8_t training_role(const OpInfo *info, c10::ArrayRef<const IValue> args)
+{
+    if (info->training < 0)
+        return ARG_WRITE;
+    const IValue &v = args[static_cast<size_t>(info->training)];
+    return v.isBool() && !v.toBool() ? ARG_PLAIN : ARG_WRITE;
+}
+
 OpInfo *op_make(const c10::OperatorHandle &op)
 {
     const c10::FunctionSchema &schema = op.schema();
@@ -79,11 +101,19 @@ OpInfo *op_make(const c10::OperatorHandle &op)
                      one_of(base, {"_empty_affine_quantized", "_resize_output_", "_efficientzerotensor"});
     info->alloc = allocates && info->ns == "aten";
     info->alias = info->ns == "aten" && base == "set_"; /* gives a tensor other bytes, writes none */
+    bool statistics = writes_statistics(base), noise = one_of(base, {"rrelu_with_noise", "rrelu_with_noise_"});
     size_t tensors_out = 0, aliases_out = 0;
     for (const c10::Argument &a : schema.arguments()) {
         bool writes = a.alias_info() && a.alias_info()->isWrite();
         info->writes |= writes;
-        info->args.push_back(!writes ? ARG_PLAIN : overwrites || a.is_out() ? ARG_OVERWRITE : ARG_WRITE);
+        uint8_t role = !writes ? ARG_PLAIN : overwrites || a.is_out() ? ARG_OVERWRITE : ARG_WRITE;
+        if (statistics && one_of(a.name(), {"running_mean", "running_var"}))
+            role = ARG_TRAINING;
+        if (noise && a.name() == "noise")
+            role = ARG_TRAINING;
+        if (a.name() == "training")
+            info->training = static_cast<int>(info->args.size());
+        info->args.push_back(role);
         info->arg_names.push_back(a.name());
         info->defaults.push_back(a.default_value() ? *a.default_value() : IValue());
     }

@@ -190,6 +190,24 @@ b.set_(a.untyped_storage(), 0, (4,))
             self.assertEqual([t.hash for t in run.ops(op="aten::set_")[0].outputs], ["!alias"])
             self.assertEqual([run.ops(op=op)[0].inputs[0].how for op in ("aten::add", "aten::sin")], ["new", "new"])
 
+    def test_batch_norm_writes_its_statistics(self):
+        program = """
+import torch
+bn = torch.nn.BatchNorm1d(4)
+x = torch.arange(32.).view(8, 4)
+bn(x); bn(x)
+bn.eval()(x)
+(bn.running_mean + 1).sum()
+"""
+        for observer in ("", "python"):
+            run = self.no_stale(rig.record(program, observer=observer))
+            norms = run.ops(op="aten::native_batch_norm")
+            written = [{t.name: t.hash for t in e.outputs if t.name.startswith("running")} for e in norms]
+            self.assertEqual([set(w) for w in written], [{"running_mean.0", "running_var.0"}] * 2 + [set()])
+            self.assertNotEqual(written[0], written[1])
+            last = {t.name: (t.hash, t.how) for t in norms[2].inputs}
+            self.assertEqual(last["running_mean"], (written[1]["running_mean.0"], "ref"))
+
 
 if __name__ == "__main__":
     rig.main()

@@ -25,6 +25,8 @@ OVERWRITES = set("copy_ fill_ zero_ normal_ uniform_ random_ exponential_ geomet
                  "_foreach_zero_ _foreach_fill_ eye_ randperm_".split())
 VIEWS = set("_unsafe_view lift detach_ t_ transpose_ squeeze_ unsqueeze_ as_strided_ swapaxes_ swapdims_ swapaxis_ rename_ requires_grad_ "
             "_fw_primal".split())
+STATISTICS = set("native_batch_norm cudnn_batch_norm miopen_batch_norm _native_batch_norm_legit _batch_norm_with_update batch_norm_update_stats "
+                 "batch_norm_gather_stats batch_norm_gather_stats_with_counts".split())
 NO_ATTR = {"layout", "device", "memory_format", "pin_memory", "non_blocking"}
 UNUSED = {"debug_attn_mask", "philox_seed", "philox_offset", "rng_state", "unused"}
 MASK = (1 << 64) - 1
@@ -66,11 +68,15 @@ class Op:
                                             base in ("_empty_affine_quantized", "_resize_output_", "_efficientzerotensor"))
         self.alias = self.name == "aten::set_"
         self.arguments = schema.arguments
-        self.roles, self.writes = [], False
+        self.roles, self.writes, self.training = [], False, None
+        hidden = ("running_mean", "running_var") if base in STATISTICS else \
+            ("noise",) if base in ("rrelu_with_noise", "rrelu_with_noise_") else ()
         for a in schema.arguments:
             writes = a.alias_info is not None and a.alias_info.is_write
             self.writes |= writes
-            self.roles.append(0 if not writes else 2 if base in OVERWRITES or a.is_out else 1)
+            if a.name == "training":
+                self.training = len(self.roles)
+            self.roles.append(3 if a.name in hidden else 0 if not writes else 2 if base in OVERWRITES or a.is_out else 1)
         self.returns = [r.name or "" for r in schema.returns]
         tensors = [r for r in schema.returns if str(r.type) in ("Tensor", "List[Tensor]")]
         self.view = base in VIEWS or (not self.writes and bool(tensors) and
@@ -516,14 +522,17 @@ class Observer:
             self.tap.op_attr(handle, ctypes.byref(T.Attr(key=b"overload", type=T.STRING, s=op.overload.encode())))
         seen, written, inputs = set(), [], 0
         for i, (argument, value) in enumerate(zip(op.arguments, values)):
+            role = op.roles[i]
+            if role == 3:  # written in training
+                role = 0 if op.training is not None and not values[op.training] else 1
             found = list(each(value))
             many = isinstance(value, (list, tuple))
             for member, t in enumerate(found):
                 if has_bytes(t):
                     seen.add(t.untyped_storage()._cdata)
-                if op.roles[i]:
+                if role:
                     written.append((i, t))
-                if op.roles[i] == 2:
+                if role == 2:
                     continue
                 inputs += 1
                 if handle:
