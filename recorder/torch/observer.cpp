@@ -579,6 +579,18 @@ PyObject *py_finish(PyObject *, PyObject *)
     GUARDED(if (rlk_tap() && !self().pending.empty()) pending_poll(self(), true););
 }
 
+/* A process that is about to leave through _exit: what it recorded is complete. */
+PyObject *py_close(PyObject *, PyObject *)
+{
+    GUARDED(if (g_on && rlk_tap()) {
+        if (!self().pending.empty())
+            pending_poll(self(), true);
+        g_on = false;
+        if (rlk_tap()->finish)
+            rlk_tap()->finish();
+    });
+}
+
 PyMethodDef methods[] = {
     {"start", py_start, METH_VARARGS, "start(operators, ranks_of) -> level"},
     {"level", py_level, METH_NOARGS, "level() -> what is asked for, 0 = no recorder"},
@@ -602,6 +614,7 @@ PyMethodDef methods[] = {
     {"suppress", py_suppress, METH_O, "suppress(on)"},
     {"detach", py_detach, METH_NOARGS, "detach()"},
     {"finish", py_finish, METH_NOARGS, "finish()"},
+    {"close", py_close, METH_NOARGS, "close(): this process records no more"},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -397,6 +397,11 @@ static void flush(void)
     line("#flush\n");
 }
 
+static void finish(void)
+{
+    line("#finish\n");
+}
+
 __attribute__((visibility("default"))) const struct rlk_tap_api *rlk_tap_table(uint32_t abi);
 const struct rlk_tap_api *rlk_tap_table(uint32_t abi)
 {
@@ -434,6 +439,7 @@ const struct rlk_tap_api *rlk_tap_table(uint32_t abi)
         .meta = meta,
         .fault = fault,
         .flush = flush,
+        .finish = finish,
     };
     static const char *const names[] = {"off", "launch", "step", "module", "op", "buffer"};
     const char *level = getenv("RLKREC_LEVEL");

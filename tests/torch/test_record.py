@@ -36,6 +36,21 @@ for step in range(4):
 print(s.item())
 """
 
+CHILDREN = """
+import sys, multiprocessing, torch
+def work(i, queue):
+    queue.put((torch.ones(4) * (i + 1)).sum().item())
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.ones(2).sum()
+    context, found = multiprocessing.get_context(sys.argv[1]), []
+    for i in range(2):
+        queue = context.Queue()
+        child = context.Process(target=work, args=(i, queue))
+        child.start(); found.append(queue.get()); child.join()
+    print(found)
+"""
+
 
 class Record(unittest.TestCase):
     def setUp(self):
@@ -87,6 +102,16 @@ class Record(unittest.TestCase):
         self.assertEqual(one.stdout, two.stdout)
         found = self.diff("a", "b", 0)
         self.assertEqual(found["roots"], [])
+
+    def test_children_of_multiprocessing_end_well(self):
+        program = self.dir / "children.py"
+        program.write_text(CHILDREN)
+        for method in ("fork", "forkserver"):
+            self.assertEqual(self.record(method, program, method).stdout, "[4.0, 8.0]\n")
+            info = subprocess.run([RLKREC, "info", method], cwd=self.dir, capture_output=True, text=True, timeout=60).stdout
+            self.assertNotIn("no END", info)
+            self.assertNotIn("INCOMPLETE", info)
+            self.assertEqual(info.count(" 5 events"), 2, info)  # a child's: ones, add, mul, sum, the number
 
     def test_references_equal_digests(self):
         self.record("a", TRAIN, "--steps", "1", "--checkpoint")

@@ -274,6 +274,11 @@ class Observer:
     def finish(self):
         pass
 
+    def close(self):
+        if self.on:
+            self.on = False
+            self.tap.finish()
+
     # Spans
 
     def count(self, path, pass_):

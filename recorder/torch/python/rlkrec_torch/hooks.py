@@ -111,6 +111,7 @@ class Adapter:
         self.watch_compiler()
         obs.start(self.level >= OP, self.ranks_of)
         atexit.register(self.finish)
+        self.watch_children()
 
     def safely(self, hook):
         """The hook, never raising: a fault ends the recording, not the program."""
@@ -286,6 +287,23 @@ class Adapter:
             return loop(*args, **kwargs)
 
         worker._worker_loop = _worker_loop
+
+    def watch_children(self):
+        """A child of multiprocessing leaves through os._exit, after its finalizers: the last one ends its recording."""
+        from multiprocessing import process, util
+
+        def child(adapter):
+            util.Finalize(None, adapter.close, exitpriority=-1000)
+
+        util.register_after_fork(self, child)
+        if process.parent_process() is not None:
+            child(self)
+
+    def close(self):
+        try:
+            self.obs.close()
+        except Exception:
+            pass
 
     def watch_compiler(self):
         """What torch.compile runs while it traces is not the program. Acts once dynamo is imported."""

@@ -65,7 +65,7 @@ class Api(Structure):
         ("event", _f(None, _CTX, POINTER(Event))), ("metric", _f(None, _CTX, c_char_p, c_double)),
         ("readback", _f(None, _CTX, c_char_p, c_char_p, c_char_p, c_char_p, c_uint64)),
         ("leaf", _f(None, _CTX, POINTER(Tensor), c_char_p, c_char_p, c_char_p, c_uint64)), ("meta", _f(None, c_char_p, c_char_p)),
-        ("fault", _f(None, c_char_p, c_char_p)), ("flush", _f(None)),
+        ("fault", _f(None, c_char_p, c_char_p)), ("flush", _f(None)), ("finish", _f(None)),
     ]
 
 
