@@ -252,7 +252,8 @@ void end_op(Thread &th, const at::RecordFunction &fn, OpState *st)
         all_meta &= o.tensor.device().is_meta();
     }
     bool unknown = st->info->alloc || st->info->alias || th.compiled > 0;
-    raise_versions(tensors, unknown);
+    int what = st->info->resize ? RESIZES : st->info->alloc && !th.compiled ? ALLOCATES : WRITES;
+    raise_versions(tensors, unknown, what);
     if (!st->op)
         return;
     if ((outs.empty() && (aliases || st->inputs == 0)) || all_meta) {

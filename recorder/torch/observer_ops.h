@@ -27,7 +27,8 @@ enum : uint8_t {
 struct OpInfo {
     std::string name, overload, key; /* "aten::add", "Tensor", both */
     std::string ns;
-    bool composite_cpu, composite_cuda, autocast_cpu, autocast_cuda, view, alloc, alias, random, writes, scalar_out;
+    bool composite_cpu, composite_cuda, autocast_cpu, autocast_cuda, view, alloc, resize, alias, random, writes,
+        scalar_out;
     bool c10d, functional_collective, wait;
     int training = -1; /* the argument `training`, which decides over ARG_TRAINING; -1: there is none, it is written */
     std::vector<uint8_t> args;
@@ -100,6 +101,7 @@ OpInfo *op_make(const c10::OperatorHandle &op)
     bool allocates = starts(base, "empty") || starts(base, "new_empty") || starts(base, "resize") ||
                      one_of(base, {"_empty_affine_quantized", "_resize_output_", "_efficientzerotensor"});
     info->alloc = allocates && info->ns == "aten";
+    info->resize = info->alloc && base.find("resize") != std::string::npos;
     info->alias = info->ns == "aten" && base == "set_"; /* gives a tensor other bytes, writes none */
     bool statistics = writes_statistics(base), noise = one_of(base, {"rrelu_with_noise", "rrelu_with_noise_"});
     size_t tensors_out = 0, aliases_out = 0;

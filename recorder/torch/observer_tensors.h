@@ -47,8 +47,10 @@ struct StorageEntry {
         const void *id;
         uint32_t value;
     } counters[3];
-    int pending; /* collectives that are still writing it */
-    bool torn;   /* and something else wrote it meanwhile */
+    int pending;           /* collectives that are still writing it */
+    bool torn;             /* and something else wrote it meanwhile */
+    const char *undefined; /* what is in it is nobody's: why; NULL once it was written */
+    uint64_t sample;       /* of its bytes then: a write that nothing tells of shows there, as a rule */
 };
 
 struct StorageTable {
@@ -88,7 +90,9 @@ StorageEntry &storage_entry(c10::StorageImpl *s)
                        nullptr,
                        {},
                        0,
-                       false};
+                       false,
+                       nullptr,
+                       0};
     return storages.map.emplace(s, std::move(fresh)).first->second;
 }
 
@@ -115,6 +119,29 @@ void counter_store(StorageEntry &e, const void *id, uint32_t value)
     e.counters[2] = {id, value};
 }
 
+/* A hash over a few words of the storage. `s` holds bytes of the CPU, or it is 0. */
+uint64_t sample_of(const c10::StorageImpl *s)
+{
+    const char *data = s->device().is_cpu() ? static_cast<const char *>(s->data()) : nullptr;
+    size_t n = data ? s->nbytes() : 0;
+    uint64_t h = n;
+    for (size_t i = 0; i < 16 && n; i++) {
+        uint64_t word = 0;
+        size_t size = std::min<size_t>(n, sizeof word), at = (n - size) / 15 * i;
+        std::memcpy(&word, data + at, size);
+        h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+/* Nobody has written it: `why` is a word that lives on. `lock` is held. */
+void set_undefined(StorageEntry &e, const c10::StorageImpl *s, const char *why)
+{
+    e.undefined = s->device().is_cpu() && s->nbytes() ? why : nullptr;
+    e.sample = e.undefined ? sample_of(s) : 0;
+}
+
 /* Notices writes that no recorded operator made. `lock` is held. */
 void storage_check(StorageEntry &e, const at::Tensor &t, const void *data)
 {
@@ -125,6 +152,9 @@ void storage_check(StorageEntry &e, const at::Tensor &t, const void *data)
             written |= c.id == id && c.value != value;
         counter_store(e, id, value);
     }
+    if (e.undefined &&
+        (written || e.sample != sample_of(t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl())))
+        e.undefined = nullptr;
     if (written && e.data) {
         e.version++;
         rlk_tap()->storage_written(e.generation);
@@ -296,6 +326,10 @@ void put_in(rlk_tap_op *op, const at::Tensor &t, TapTensor &tt, bool always)
         tt.t.version = e.version;
         if (e.pending && tt.t.state == RLK_T_DIGESTED)
             no_digest("async", tt);
+        if (e.undefined && !always && t.numel() > 0 && tt.t.state == RLK_T_DIGESTED) {
+            tt.t.state = RLK_T_UNDEFINED;
+            tt.t.reason = e.undefined;
+        }
     }
     tt.t.always_digest = always;
     rlk_tap()->op_in(op, &tt.t);
@@ -327,7 +361,8 @@ void put_out(rlk_tap_op *op, const at::Tensor &t, TapTensor &tt, bool known, con
 }
 
 /* Raises the version of each distinct storage once. unknown: nobody's output (allocated, or written unseen as well). */
-void raise_versions(const std::vector<at::Tensor> &tensors, bool unknown)
+enum { WRITES = 0, ALLOCATES = 1, RESIZES = 2 };
+void raise_versions(const std::vector<at::Tensor> &tensors, bool unknown, int what = WRITES)
 {
     std::lock_guard<std::mutex> hold(storages.lock);
     std::vector<const c10::StorageImpl *> done;
@@ -342,6 +377,10 @@ void raise_versions(const std::vector<at::Tensor> &tensors, bool unknown)
             done.push_back(s);
         }
         written(e, t);
+        if (what == ALLOCATES || (what == RESIZES && e.undefined))
+            set_undefined(e, s, "uninitialized");
+        else
+            e.undefined = nullptr;
         if (unknown)
             rlk_tap()->storage_written(e.generation);
     }

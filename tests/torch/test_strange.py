@@ -208,6 +208,29 @@ bn.eval()(x)
             last = {t.name: (t.hash, t.how) for t in norms[2].inputs}
             self.assertEqual(last["running_mean"], (written[1]["running_mean.0"], "ref"))
 
+    def test_what_nobody_wrote(self):
+        program = """
+import torch, rlk, numpy as np
+x = torch.ones(1, 2, 2)
+rlk.phase("never")
+torch.baddbmm(torch.empty(1, 2, 2), x, x, beta=0)
+e = torch.empty(3); e.scatter_(0, torch.arange(3), 1.0); e.sum()
+torch.empty(3).masked_fill_(torch.ones(3, dtype=torch.bool), 2.)
+rlk.phase("somebody")
+a = torch.empty(64); a.numpy()[:] = 3; a.sum()
+b = torch.empty(4); b[:2].fill_(1); b[:2].sum()
+torch.empty(0, 4).sum(); torch.ones(3).resize_(2).sum(); torch.FloatTensor([1., 2.]).sum()
+torch.ones(1).set_(torch.ones(4).untyped_storage(), 0, (4,)).sum()
+"""
+        for observer in ("", "python"):
+            run = self.no_stale(rig.record(program, observer=observer))
+            found = [(e.op, t.name, t.hash) for e in run.ops(phase="never") for t in e.inputs if t.hash.startswith("!")]
+            self.assertEqual(found, [(op, "self", "!uninitialized") for op in ("aten::baddbmm", "aten::scatter_", "aten::masked_fill_")])
+            self.assertEqual(run.ops(phase="never", op="aten::sum")[0].inputs[0].how, "ref")
+            sums = run.ops(phase="somebody", op="aten::sum")
+            self.assertEqual(len(sums), 6)
+            self.assertFalse([t for e in sums for t in e.inputs if t.hash.startswith("!")])
+
 
 if __name__ == "__main__":
     rig.main()

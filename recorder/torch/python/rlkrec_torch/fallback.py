@@ -51,7 +51,14 @@ def each(value, depth=0):
 
 
 class Storage:
-    __slots__ = ("weak", "generation", "version", "data", "counters")
+    __slots__ = ("weak", "generation", "version", "data", "counters", "undefined", "sample")
+
+
+def sample_of(s):
+    """A few words of the storage: a write that nothing tells of shows there, as a rule."""
+    n, data = s.nbytes(), s.data_ptr()
+    size = min(n, 8)
+    return n, [ctypes.string_at(data + (n - size) // 15 * i, size) for i in range(16)] if data else []
 
 
 class Op:
@@ -66,6 +73,7 @@ class Op:
         self.random = torch.Tag.nondeterministic_seeded in func.tags
         self.alloc = self.ns == "aten" and (base.startswith(("empty", "new_empty", "resize")) or
                                             base in ("_empty_affine_quantized", "_resize_output_", "_efficientzerotensor"))
+        self.resize = self.alloc and "resize" in base
         self.alias = self.name == "aten::set_"
         self.arguments = schema.arguments
         self.roles, self.writes, self.training = [], False, None
@@ -358,6 +366,7 @@ class Observer:
             self.sweep_at = max(4096, 2 * len(self.storages))
         entry = Storage()
         entry.weak, entry.generation, entry.version, entry.data, entry.counters = StorageWeakRef(s), self.tap.generation(), 1, None, set()
+        entry.undefined = entry.sample = None
         self.storages[s._cdata] = entry
         return entry, s
 
@@ -368,6 +377,8 @@ class Observer:
             if unseen:
                 entry.counters.clear()
             entry.counters.add(t._version)
+        if entry.undefined and (unseen or entry.sample != sample_of(t.untyped_storage())):
+            entry.undefined = None
         if unseen and entry.data is not None:
             entry.version += 1
             self.tap.storage_written(entry.generation)
@@ -378,7 +389,11 @@ class Observer:
         entry.counters = set() if t.is_inference() else {t._version, t._version + 1}
         entry.data = data
 
-    def raise_versions(self, tensors, unknown):
+    def set_undefined(self, entry, s, why):
+        entry.undefined = why if s.device.type == "cpu" and s.nbytes() else None
+        entry.sample = sample_of(s) if entry.undefined else None
+
+    def raise_versions(self, tensors, unknown, op=None):
         done = set()
         for t in tensors:
             if not has_bytes(t):
@@ -388,6 +403,10 @@ class Observer:
                 entry.version += 1
                 done.add(s._cdata)
             self.written(entry, t, s.data_ptr())
+            if op and op.alloc and (not op.resize or entry.undefined):
+                self.set_undefined(entry, s, b"uninitialized")
+            else:
+                entry.undefined = None
             if unknown:
                 self.tap.storage_written(entry.generation)
 
@@ -433,6 +452,8 @@ class Observer:
             entry, s = self.storage(t)
             self.check(entry, t, s.data_ptr())
             d.generation, d.version = entry.generation, entry.version
+            if entry.undefined and not always and t.numel() and d.state == T.DIGESTED:
+                d.state, d.reason = T.UNDEFINED, entry.undefined
         d.always_digest = always
         self.tap.op_in(op, ctypes.byref(d))
 
@@ -568,7 +589,7 @@ class Observer:
             if id(t) not in returned:
                 outs.append((t, f"{op.arguments[argument].name}.{member}", None))
         unknown = op.alloc or op.alias or op.collective
-        self.raise_versions([t for t, _, _ in outs], unknown)
+        self.raise_versions([t for t, _, _ in outs], unknown, op)
         if not handle:
             return
         if (not outs and (aliases or inputs == 0)) or (outs and all(t.is_meta for t, _, _ in outs)):

@@ -5,7 +5,7 @@ from ctypes import POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_int6
 
 ABI = 1
 OWN_RANK = 0xFFFFFFFF
-DIGESTED, NOT_DIGESTED = 0, 3  # enum rlk_tensor_state
+DIGESTED, UNDEFINED, NOT_DIGESTED = 0, 2, 3  # enum rlk_tensor_state
 RNG = 5  # enum rlk_event_kind
 INT, DOUBLE, STRING = 1, 2, 3  # enum rlk_attr_type
 
