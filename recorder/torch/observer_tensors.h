@@ -386,6 +386,16 @@ void raise_versions(const std::vector<at::Tensor> &tensors, bool unknown, int wh
     }
 }
 
+/* An operator's output that it left undefined: undefined for whom it is handed to as well. */
+void storage_undefined(const at::Tensor &t, const char *why)
+{
+    if (!has_bytes(t))
+        return;
+    std::lock_guard<std::mutex> hold(storages.lock);
+    c10::StorageImpl *s = t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    set_undefined(storage_entry(s), s, why);
+}
+
 } // namespace
 
 #endif

@@ -231,6 +231,26 @@ torch.ones(1).set_(torch.ones(4).untyped_storage(), 0, (4,)).sum()
             self.assertEqual(len(sums), 6)
             self.assertFalse([t for e in sums for t in e.inputs if t.hash.startswith("!")])
 
+    def test_outputs_that_are_left_undefined(self):
+        program = """
+import torch, torch.nn.functional as F
+torch.manual_seed(0)
+torch.nn.LSTM(8, 16)(torch.randn(20, 4, 8))[0].sum().backward()
+x = torch.randn(10, 2, 5, requires_grad=True)
+F.ctc_loss(F.log_softmax(x, 2), torch.tensor([[1, 2, 3], [1, 2, 2]]), torch.tensor([10, 8]), torch.tensor([3, 2])).sum().backward()
+F.rrelu(torch.randn(4, 5), training=True).sum()
+F.rrelu(torch.randn(4, 5), training=False).sum()
+"""
+        want = {"": {"aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_ctc_loss", "aten::_ctc_loss_backward"}}
+        for observer in ("", "python"):
+            run = self.no_stale(rig.record(program, observer=observer))
+            found = {e.op for e in run.ops() for t in e.inputs + e.outputs if t.hash == "!unused-output"}
+            self.assertEqual(found, want[""])
+            noise = [[t.hash for t in side if t.name.startswith("noise")] for e in run.ops(op="aten::rrelu_with_noise") for side in (e.inputs, e.outputs)]
+            self.assertEqual(noise[0], ["!uninitialized"])
+            self.assertFalse(noise[1][0].startswith("!"))
+            self.assertEqual(noise[2:], [["!uninitialized"], []])
+
 
 if __name__ == "__main__":
     rig.main()

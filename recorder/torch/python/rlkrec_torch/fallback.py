@@ -28,6 +28,7 @@ VIEWS = set("_unsafe_view lift detach_ t_ transpose_ squeeze_ unsqueeze_ as_stri
 STATISTICS = set("native_batch_norm cudnn_batch_norm miopen_batch_norm _native_batch_norm_legit _batch_norm_with_update batch_norm_update_stats "
                  "batch_norm_gather_stats batch_norm_gather_stats_with_counts".split())
 NO_ATTR = {"layout", "device", "memory_format", "pin_memory", "non_blocking"}
+UNFILLED = {("aten::mkldnn_rnn_layer", 3), ("aten::_ctc_loss", 1)}
 UNUSED = {"debug_attn_mask", "philox_seed", "philox_offset", "rng_state", "unused"}
 MASK = (1 << 64) - 1
 
@@ -580,7 +581,7 @@ class Observer:
                 returned.add(id(t))
                 returns = op.returns[i] if i < len(op.returns) else ""
                 name = op.arguments[argument].name if argument is not None else returns
-                reason = b"unused-output" if op.attention and returns in UNUSED else None
+                reason = b"unused-output" if op.attention and returns in UNUSED or (op.name, i) in UNFILLED else None
                 outs.append((t, f"{name}.{member}" if many else name, reason))
         counts = {}
         for argument, t in written:
@@ -590,6 +591,9 @@ class Observer:
                 outs.append((t, f"{op.arguments[argument].name}.{member}", None))
         unknown = op.alloc or op.alias or op.collective
         self.raise_versions([t for t, _, _ in outs], unknown, op)
+        for t, _, reason in outs:
+            if reason and has_bytes(t):
+                self.set_undefined(*self.storage(t), reason)
         if not handle:
             return
         if (not outs and (aliases or inputs == 0)) or (outs and all(t.is_meta for t, _, _ in outs)):
