@@ -92,6 +92,7 @@ int main(int argc, char **argv)
         double took = now() - start;
         best = took < best ? took : best;
     }
+    (void)sink; /* keeps the loop */
     printf("%.6f %zu %zu\n", best, list.bytes, list.n);
     rc = 0;
 out:

@@ -74,7 +74,7 @@ def from_numpy():
 @case
 def empty_filled_below():
     x = torch.empty(4)
-    ctypes.memset(x.data_ptr(), 0, 16)
+    ctypes.memset(x.data_ptr(), 7, 16)  # not what fresh memory holds: a write that changes nothing leaves no trace
     x.sum()
     ctypes.memset(x.data_ptr(), 1, 16)
     x.sum()
@@ -198,7 +198,9 @@ class References(rig.Case):
         self.assertEqual(how("kv_append"), ["ref", "new", "new", "ref"])
         self.assertEqual(set(how("recycled_storage")[0::2]), {"ref"})
         self.assertEqual(set(how("recycled_storage")[1::2]), {"new"})
-        self.assertEqual(set(how("recycled_address")[1::2]), {"new"})
+        again = how("recycled_address")[1::2]
+        self.assertEqual(set(again[1:]), {"new"})
+        self.assertIn(again[0], ("new", ""))  # zeros written over zeros: nothing shows that somebody wrote
         self.assertEqual(how("from_numpy"), ["new", "new"])
         self.assertEqual(how("empty_filled_below"), ["new", "new"])
         self.assertEqual(how("version_bumped_below"), ["ref", "new"])
