@@ -131,8 +131,7 @@ void rlki_graph_node_cloned(const void *graph, const void *handle, const void *o
 {
     pthread_mutex_lock(&lock);
     const struct node *from = map_get(&nodes, original);
-    struct node *n = node_of(handle);
-    from = map_get(&nodes, original); /* node_of may have moved the table, never the records */
+    struct node *n = node_of(handle); /* may move the table, never the records */
     if (n && from) {
         n->graph = graph;
         n->kernel = from->kernel;
