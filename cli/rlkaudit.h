@@ -2,12 +2,25 @@
 #ifndef CLI_RLKAUDIT_H
 #define CLI_RLKAUDIT_H
 
+#include "cli/common/rlk_program.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 
-int rlki_audit_first_diff(int argc, char **argv);
-int rlki_audit_explain(int argc, char **argv);
+/* One row and one file (cli/rlkaudit_NAME.c) each. */
+#define RLKI_AUDIT_COMMANDS(BUILT, LATER)                                                                              \
+    BUILT("first-diff", rlki_audit_first_diff, "name the tensor in which two recordings first differ")                 \
+    BUILT("explain", rlki_audit_explain, "one event on both sides: inputs, producers, kernels, why it is a root")      \
+    LATER("check", "findings in one recording")                                                                        \
+    LATER("report", "the cross-layout report of two recordings")                                                       \
+    LATER("bisect", "first differing step, phase and module by roll-ups alone")                                        \
+    LATER("accept", "accept a known drift")                                                                            \
+    LATER("baseline", "save and check a baseline")                                                                     \
+    LATER("modes", "compare modes")                                                                                    \
+    LATER("relaunch", "run an event again")
+
+RLKI_AUDIT_COMMANDS(RLKI_PROTOTYPE, RLKI_NO_PROTOTYPE)
 
 /* Options that the next command has to repeat. */
 struct rlki_audit_with {
