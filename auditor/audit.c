@@ -187,6 +187,7 @@ void rlki_audit_close(struct rlki_audit *audit)
     free(audit->inserted);
     free(audit->deleted);
     free(audit->moved);
+    rlki_where_free(audit->where);
     json_decref(audit->reasons);
     json_decref(audit->notes);
     json_decref(audit->not_comparable);

@@ -12,6 +12,7 @@
  *  order.c       which of them comes first
  *  cross.c compose.c  other layouts and phases
  *  elements.c pattern.c mechanism.c origin.c  what differs inside a tensor, and why
+ *  drawing.c     what differs inside a tensor, drawn; where.c where differences lie; around.c the first one's tensors
  *  result.c      JSON
  */
 #ifndef AUDITOR_AUDIT_H
@@ -95,6 +96,7 @@ struct rlki_event_ref { /* for the alignment lists */
 };
 
 #define RLKI_LISTED 200u
+#define RLKI_DRAWN 24u /* differences that get a map and a histogram: they are some 15 KB each */
 
 struct rlki_audit {
     struct rlk_audit_options opt;
@@ -130,6 +132,9 @@ struct rlki_audit {
     struct rlki_ledger *ledger; /* weights.c */
     struct rlki_hash ops[2];    /* distinct (module, op) of the first compared step */
     uint64_t common_nodes;      /* nodes that agree there */
+
+    uint32_t drawn;           /* differences with a drawing, so far */
+    struct rlki_where *where; /* where.c */
 
     json_t *not_comparable; /* {"reason", ...} once found */
     json_t *notes;
@@ -280,6 +285,25 @@ int rlki_json_diff(struct rlki_audit *audit, const struct rlki_found *found, jso
 
 /* elements.c: {"elements", "changed", ...}; RLK_ECORRUPT when bytes do not have the digest they stand for. */
 int rlki_difference(struct rlki_audit *audit, const struct rlki_found *found, json_t **out);
+
+/* where.c: where the differences lie, steps x layers and ranks x collectives. Nothing fails: what does not fit is
+ * counted. `down`: a downstream difference. `collective`: what one rank's part of a collective says. `verdict`: the
+ * collective's output differs, as a root or not. */
+enum rlki_part_of {
+    RLKI_PART_HEARD = 1,
+    RLKI_PART_IN = 2,
+    RLKI_PART_OUT = 4,
+};
+void rlki_where_down(struct rlki_audit *audit, const struct rlki_ev *ev);
+void rlki_where_collective(struct rlki_audit *audit, uint64_t key, const struct rlki_ev *ev, enum rlki_part_of part);
+void rlki_where_verdict(struct rlki_audit *audit, uint64_t key, int64_t step, bool root);
+void rlki_where_free(struct rlki_where *where);
+int rlki_where_json(struct rlki_audit *audit, const struct rlki_found *first, json_t **out);
+
+/* around.c: the tensors of the first difference's event on both sides; NULL across layouts. */
+int rlki_around(struct rlki_audit *audit, const struct rlki_found *found, json_t **out);
+/* What was recorded, of both sides. */
+json_t *rlki_runs_json(struct rlki_audit *audit);
 
 /* mechanism.c */
 int rlki_mechanism(struct rlki_audit *audit, const struct rlki_found *found, const json_t *difference, json_t **out);

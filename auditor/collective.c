@@ -90,6 +90,8 @@ static int hear(struct rlki_audit *audit, struct rlki_instance *inst, const stru
         reason = rlki_names_id(&audit->names, "another number of inputs");
     inst->down |= input == RLKI_INPUT_DOWN;
     inst->in_root |= input == RLKI_INPUT_ROOT;
+    rlki_where_collective(audit, inst->key, a,
+                          input == RLKI_INPUT_DOWN || input == RLKI_INPUT_ROOT ? RLKI_PART_IN : RLKI_PART_HEARD);
     if (input == RLKI_INPUT_UNKNOWN) {
         inst->unknown = true;
         inst->reason = reason;
@@ -115,11 +117,12 @@ static int said(struct rlki_instance *inst, uint32_t rank)
     return RLK_OK;
 }
 
-static int differs(struct rlki_instance *inst, const struct rlki_ev *a, const struct rlki_ev *b,
-                   const struct rlk_tensor *ta, const struct rlk_tensor *tb)
+static int differs(struct rlki_audit *audit, struct rlki_instance *inst, const struct rlki_ev *a,
+                   const struct rlki_ev *b, const struct rlk_tensor *ta, const struct rlk_tensor *tb)
 {
     if (!rlki_grow(&inst->out, &inst->cap_out, inst->nout, sizeof *inst->out))
         return RLK_ENOMEM;
+    rlki_where_collective(audit, inst->key, a, RLKI_PART_OUT);
     inst->out[inst->nout++] = (struct differing){
         .env = {a->env, b->env},
         .seq = {a->e.seq, b->e.seq},
@@ -147,9 +150,9 @@ int rlki_collective_add(struct rlki_audit *audit, const struct rlki_ev *a, const
     uint32_t n = rlki_ev_count(a, RLK_ROLE_OUT);
     for (uint32_t i = 0; a->differs && i < n && rc == RLK_OK; i++)
         if (rlki_side_marked(&audit->side[0], a->env, a->e.seq, i) == RLKI_MARK_DIFF)
-            return differs(inst, a, b, rlki_ev_tensor(a, RLK_ROLE_OUT, i), rlki_ev_tensor(b, RLK_ROLE_OUT, i));
+            return differs(audit, inst, a, b, rlki_ev_tensor(a, RLK_ROLE_OUT, i), rlki_ev_tensor(b, RLK_ROLE_OUT, i));
     if (a->differs && rc == RLK_OK)
-        rc = differs(inst, a, b, NULL, rlki_ev_tensor(b, RLK_ROLE_OUT, n));
+        rc = differs(audit, inst, a, b, NULL, rlki_ev_tensor(b, RLK_ROLE_OUT, n));
     return rc;
 }
 
@@ -191,7 +194,7 @@ static int judge_member(struct rlki_audit *audit, struct rlki_ev *a, uint32_t i,
     if (rc == RLK_OK)
         rc = hear(audit, inst, a, b, rlki_ev_tensor(a, RLK_ROLE_IN, i), rlki_ev_tensor(b, RLK_ROLE_IN, k));
     if (rc == RLK_OK && equal == RLKI_NO)
-        rc = differs(inst, a, b, ta, tb);
+        rc = differs(audit, inst, a, b, ta, tb);
     return rc;
 }
 
@@ -305,10 +308,11 @@ static int ask_the_others(struct rlki_audit *audit, struct rlki_unit *unit, stru
     return rc;
 }
 
-static int conclude(struct rlki_audit *audit, struct rlki_instance *inst)
+static int conclude(struct rlki_audit *audit, struct rlki_instance *inst, int64_t step)
 {
     struct rlk_arena arena = {0};
     int rc = RLK_OK;
+    rlki_where_verdict(audit, inst->key, step, !inst->down && !inst->in_root);
     for (size_t i = 0; i < inst->nout && rc == RLK_OK; i++) {
         struct rlki_ev a, b;
         const struct differing *d = &inst->out[i];
@@ -348,7 +352,7 @@ int rlki_collectives_finish(struct rlki_audit *audit, int64_t step)
             inst->reason = rlki_names_id(&audit->names, "the other end of the transfer is not recorded");
         }
         if (rc == RLK_OK && inst->nout && !rlki_stop(audit))
-            rc = conclude(audit, inst);
+            rc = conclude(audit, inst, step);
     }
     rlki_collectives_drop(audit);
     rlki_unit_release(&unit);

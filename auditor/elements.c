@@ -1,6 +1,7 @@
 /* elements.c - "difference" of a DIFF: from the bytes where both sides kept them, else from the sums. */
 #include "auditor/elements.h"
 #include "auditor/audit.h"
+#include "auditor/drawing.h"
 #include "auditor/locate.h"
 
 #include "store/rlk_digest.h"
@@ -83,7 +84,7 @@ static int bytes_of(struct rlki_audit *audit, int side, const struct rlki_ev *ev
                     t->name);
 }
 
-static json_t *first_index(uint64_t flat, uint32_t ndim, const uint64_t *shape, const struct rlk_place *place)
+json_t *rlki_index_json(uint64_t flat, uint32_t ndim, const uint64_t *shape, const struct rlk_place *place)
 {
     uint64_t at[RLK_MAX_DIMS];
     json_t *array = json_array();
@@ -124,7 +125,7 @@ static json_t *from_elements(const struct rlki_elements *e, const struct rlk_ten
     if (e->measured && isfinite(e->max_abs))
         rlki_set(out, "max_abs", json_real(e->max_abs));
     if (e->changed)
-        rlki_set(out, "first_index", first_index(e->first, t->ndim, t->shape, t->place));
+        rlki_set(out, "first_index", rlki_index_json(e->first, t->ndim, t->shape, t->place));
     if (e->fill_a >= 0 && e->changed)
         rlki_set(out, "fill_a", json_integer(e->fill_a));
     if (e->fill_b >= 0 && e->changed)
@@ -165,8 +166,14 @@ static int compare_bytes(struct rlki_audit *audit, const struct rlki_ev ev[2], c
         rc = RLK_ENOENT;
     if (rc == RLK_OK)
         *out = from_elements(&e, t[0]);
+    if (*out && audit->drawn++ < RLKI_DRAWN)
+        rc = rlki_draw(*out, t[0]->dtype, t[0]->ndim, t[0]->shape, t[0]->place, bytes[0], bytes[1], n[0]);
     free(bytes[0]);
     free(bytes[1]);
+    if (rc) {
+        json_decref(*out);
+        *out = NULL;
+    }
     return rc == RLK_OK && !*out ? RLK_ENOMEM : rc;
 }
 

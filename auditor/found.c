@@ -109,6 +109,7 @@ void rlki_count_down(struct rlki_audit *audit, const struct rlki_ev *ev)
     if (!rlki_hash_put(&audit->down, key, 1))
         return;
     audit->downstream++;
+    rlki_where_down(audit, ev);
     if (rlki_hash_get(&audit->self_roots[0], key, NULL) || rlki_hash_get(&audit->self_roots[1], key, NULL))
         audit->masked++;
 }

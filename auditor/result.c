@@ -327,7 +327,12 @@ static int roots_json(struct rlki_audit *audit, const struct rlki_found *first, 
     int rc = RLK_OK;
     size_t listed = 0, total = 0;
     if (first) { /* the first one stands first */
+        json_t *tensors = NULL;
         rc = rlki_json_diff(audit, first, &diff);
+        if (rc == RLK_OK)
+            rc = rlki_around(audit, first, &tensors);
+        if (tensors)
+            rlki_set(diff, "tensors", tensors);
         if (rc == RLK_OK && json_array_append(roots, diff) != 0)
             rc = RLK_ENOMEM;
         rlki_set(out, "first", json_incref(diff));
@@ -405,6 +410,7 @@ int rlki_result(struct rlki_audit *audit, json_t **out)
     const struct rlki_side *a = &audit->side[0], *b = &audit->side[1];
     const struct rlki_found *first = NULL;
     bool complete = a->complete && b->complete;
+    json_t *where = NULL;
     int rc = RLK_OK;
     leave_out_undigested(audit);
     if (!rlki_stop(audit) && !audit->compared && a->tensors && b->tensors)
@@ -426,6 +432,8 @@ int rlki_result(struct rlki_audit *audit, json_t **out)
             audit->found[i].dropped = true;
     if (rc == RLK_OK)
         rc = roots_json(audit, first, result);
+    if (rc == RLK_OK)
+        rc = rlki_where_json(audit, first, &where);
     completeness_notes(audit);
     rlki_set(result, "downstream", number(stop ? 0 : audit->downstream));
     rlki_set(result, "masked", number(stop ? 0 : audit->masked));
@@ -439,6 +447,8 @@ int rlki_result(struct rlki_audit *audit, json_t **out)
              json_pack("{s:o,s:o}", "a", rlki_json_text(rlk_recording_path(a->recording)), "b",
                        rlki_json_text(rlk_recording_path(b->recording))));
     rlki_set(result, "mode", json_string(audit->opt.phases ? "phases" : audit->cross ? "layouts" : "same"));
+    rlki_set(result, "runs", rlki_runs_json(audit));
+    rlki_set(result, "where", where ? where : json_null());
     if (rc == RLK_OK && (rlki_json_failed() || rlki_failed(audit)))
         rc = rlk_fail(audit->detail, RLK_ENOMEM, "writing the result");
     if (rc) {

@@ -170,6 +170,42 @@ def test_the_next_command_runs_as_printed():
                 assert report[side] and report[side]["event"] == first[side]["event"], (line, first, report)
 
 
+def test_where():
+    """Layers in A's order, cells that differ, who brought a difference into a collective; nothing of an equal pair."""
+    def part(rank, fill):
+        return {"op": "aten::mm", "module": "layers.1.mlp", "phase": "actor_train", "ranks": [rank],
+                "in": [tensor("x", 0)], "out": [tensor(f"p{rank}", fill)]}
+
+    def reduce(fill):
+        return [{"collective": "all_reduce", "module": "layers.1.mlp", "phase": "actor_train", "group": "tp", "ranks": [r],
+                 "in": [{**tensor(f"p{r}"), "fill": {"like": f"p{r}"}}], "out": [tensor("y", fill)]} for r in range(4)]
+
+    def run(bad):
+        return [op("embed"), op("layers.0.attn", out=3)] + [part(r, 50 + r + (100 if bad and r == 2 else 0)) for r in range(4)] + \
+            reduce(9 if bad else 8) + [op("layers.2.mlp", out=4)]
+
+    a, b = synth("a", run(False), ranks=4, layout="tp4"), synth("b", run(True), ranks=4, layout="tp4")
+    where = diff(a, b, code=1)["where"]
+    assert where["layers"] == ["embed", "layers.0", "layers.1", "layers.2"], where
+    assert where["cells"] == [[0, 0, 2, 1, 1]] and where["phases"] == ["actor_train"] and where["ranks"] == [0, 1, 2, 3], where
+    column = where["collectives"]
+    assert len(column) == 1 and column[0]["ranks"] == "oobo" and column[0]["root"] is False, column
+    where = diff(a, synth("c", run(False)[:-5] + reduce(7) + run(False)[-1:], ranks=4, layout="tp4"), code=1)["where"]
+    assert [c["ranks"] for c in where["collectives"]] == ["oooo"] and where["collectives"][0]["root"] is True, where
+    equal = diff(a, a, code=0)
+    assert equal["where"]["cells"] == equal["where"]["collectives"] == [] and len(equal["where"]["layers"]) == 4, equal["where"]
+    assert equal["runs"]["a"]["ranks"] == 4 and equal["runs"]["a"]["complete"] is True
+
+
+def test_first_tensors():
+    def event(fill):
+        return [dict(op("m"), **{"in": [tensor("x", 0), tensor("w", 1)], "out": [tensor("y", fill), tensor("z", 7)]})]
+
+    tensors = diff(synth("a", event(2)), synth("b", event(3)), code=1)["first"]["tensors"]
+    assert [(t["role"], t["name"], t["status"]) for t in tensors] == [
+        ("in", "x", "equal"), ("in", "w", "equal"), ("out", "y", "unequal"), ("out", "z", "equal")], tensors
+
+
 def test_phases():
     events = [op(out=3, sample="s1", **{}), op(out=3, sample="s1")]
     events[0]["phase"], events[1]["phase"] = "rollout-prefill", "log_probs"
