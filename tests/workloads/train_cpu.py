@@ -99,6 +99,7 @@ def main():
     global step
     torch.manual_seed(0)
     torch.set_num_threads(a.threads)
+    torch.ones(1).sqrt()  # MKL finds out the processor at its first call, and not safely between threads: docs/found.md
     model = Model()
     if a.optimizer == "adamw":
         opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
