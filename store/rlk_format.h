@@ -6,7 +6,7 @@
 #include "store/rlk_event.h"
 
 #define RLKI_FORMAT_MAJOR 1
-#define RLKI_FORMAT_MINOR 0
+#define RLKI_FORMAT_MINOR 1
 #define RLKI_META_FORMAT "rlk.format"
 #define RLKI_META_FAULT "rlk.fault" /* never stored: a reader makes it from the state record */
 #define RLKI_DATA_FILE "data.mdb"

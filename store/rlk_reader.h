@@ -41,6 +41,7 @@ struct rlk_roll {
     int64_t step;
     uint32_t rank;
     const char *phase, *module; /* "" and "" in a step's total (rlk_env_steps) */
+    const char *pass;           /* rlk_env_passes only; NULL = any (an older recording, or a pass of another name) */
     rlk_u128 out_sum;           /* identities, outputs, metrics, weights */
     rlk_u128 in_sum;            /* identities and sums of digested inputs */
     uint64_t events;            /* events inside (autotune and launch events are not counted) */
@@ -55,6 +56,10 @@ int rlk_env_steps(struct rlk_env *env, int (*visit)(void *context, const struct 
 /* The (phase, module) nodes of one (step, rank), in order of first_seq. */
 int rlk_env_modules(struct rlk_env *env, int64_t step, uint32_t rank,
                     int (*visit)(void *context, const struct rlk_roll *roll), void *context, struct rlk_detail *detail);
+
+/* The same by (phase, module, pass). */
+int rlk_env_passes(struct rlk_env *env, int64_t step, uint32_t rank,
+                   int (*visit)(void *context, const struct rlk_roll *roll), void *context, struct rlk_detail *detail);
 
 /* Bytes stored under a content id: *bytes is malloc'ed. RLK_ENOENT: none. RLK_ECORRUPT: they do not match the id.
  * More than max_bytes when unpacked: RLK_ELIMIT. */

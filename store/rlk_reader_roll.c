@@ -41,6 +41,7 @@ static struct rlk_roll roll_of(int64_t step, uint32_t rank, const struct rlki_no
                              .rank = rank,
                              .phase = rlki_empty,
                              .module = rlki_empty,
+                             .pass = rlki_pass_name(node->pass),
                              .out_sum = node->out_sum,
                              .in_sum = node->in_sum,
                              .events = node->events,
@@ -114,46 +115,55 @@ static int visit_group(struct rlk_env *env, const struct rlki_group *group,
     return rc;
 }
 
-static int stored_group(struct rlk_env *env, int64_t step, uint32_t rank, struct rlki_group **out,
-                        struct rlk_detail *detail)
+/* The nodes of one (step, rank), by pass or joined. RLK_ENOENT: none. */
+static int stored_group(struct rlk_env *env, struct rlki_group *group, bool by_pass, struct rlk_detail *detail)
 {
     uint8_t key[RLKI_ROLL_KEY];
     struct rlki_cur body;
-    rlki_roll_key(key, step, rank);
+    rlki_roll_key(key, group->step, group->rank);
     int rc = rlki_env_value(env, RLKI_DB_ROLLMOD, key, sizeof key, false, NULL, &body, detail);
     if (rc)
         return rc;
-    struct rlki_group *group = rlki_group_new(step, rank);
+    rc = rlki_group_merge(group, body.p, rlki_left(&body), env->state.nstrings, by_pass);
+    return rc ? rlk_fail(detail, rc, "rollmod: step %lld rank %u: damaged", (long long)group->step, group->rank)
+              : RLK_OK;
+}
+
+static int each_node(struct rlk_env *env, int64_t step, uint32_t rank, bool by_pass,
+                     int (*visit)(void *context, const struct rlk_roll *roll), void *context, struct rlk_detail *detail)
+{
+    struct rlki_group *group = rlki_group_new(step, rank), *made = NULL;
+    int answer = 0, rc;
     if (!group)
-        return rlk_fail(detail, RLK_ENOMEM, "out of memory");
-    rc = rlki_group_merge(group, body.p, rlki_left(&body), env->state.nstrings);
-    if (rc) {
-        rlki_group_free(group);
-        return rlk_fail(detail, rc, "rollmod: step %lld rank %u: damaged", (long long)step, rank);
+        return rlki_env_place(env, rlk_fail(detail, RLK_ENOMEM, "out of memory"), detail);
+    if (env->complete) {
+        rc = stored_group(env, group, by_pass, detail);
+    } else {
+        rc = make_roll(env, detail);
+        for (size_t i = 0; i < env->roll.count && rc == RLK_OK && !made; i++)
+            if (env->roll.groups[i]->step == step && env->roll.groups[i]->rank == rank)
+                made = env->roll.groups[i];
+        if (made && !by_pass && rlki_group_join(group, made))
+            rc = rlk_fail(detail, RLK_ENOMEM, "out of memory");
     }
-    rlki_group_sort(group);
-    *out = group;
-    return RLK_OK;
+    if (rc == RLK_OK) {
+        rlki_group_sort(group);
+        rc = visit_group(env, made && by_pass ? made : group, visit, context, &answer, detail);
+    }
+    rlki_group_free(group);
+    if (rc == RLK_ENOENT)
+        return RLK_OK; /* no such step or rank: no nodes */
+    return rc ? rlki_env_place(env, rc, detail) : answer;
 }
 
 int rlk_env_modules(struct rlk_env *env, int64_t step, uint32_t rank,
                     int (*visit)(void *context, const struct rlk_roll *roll), void *context, struct rlk_detail *detail)
 {
-    struct rlki_group *group = NULL, *own = NULL;
-    int answer = 0, rc;
-    if (env->complete) {
-        rc = stored_group(env, step, rank, &own, detail);
-        group = own;
-    } else {
-        rc = make_roll(env, detail);
-        for (size_t i = 0; i < env->roll.count && rc == RLK_OK && !group; i++)
-            if (env->roll.groups[i]->step == step && env->roll.groups[i]->rank == rank)
-                group = env->roll.groups[i];
-    }
-    if (rc == RLK_OK && group)
-        rc = visit_group(env, group, visit, context, &answer, detail);
-    rlki_group_free(own);
-    if (rc == RLK_ENOENT)
-        return RLK_OK; /* no such step or rank: no nodes */
-    return rc ? rlki_env_place(env, rc, detail) : answer;
+    return each_node(env, step, rank, false, visit, context, detail);
+}
+
+int rlk_env_passes(struct rlk_env *env, int64_t step, uint32_t rank,
+                   int (*visit)(void *context, const struct rlk_roll *roll), void *context, struct rlk_detail *detail)
+{
+    return each_node(env, step, rank, true, visit, context, detail);
 }

@@ -173,9 +173,9 @@ static int check_kinds(const struct rlk_env *env, const struct tally *tally, str
 
 static bool same_node(const struct rlki_node *a, const struct rlki_node *b)
 {
-    return a->phase == b->phase && a->module == b->module && rlk_u128_equal(a->out_sum, b->out_sum) &&
-           rlk_u128_equal(a->in_sum, b->in_sum) && a->events == b->events && a->tensors == b->tensors &&
-           a->first_seq == b->first_seq;
+    return a->phase == b->phase && a->module == b->module && a->pass == b->pass &&
+           rlk_u128_equal(a->out_sum, b->out_sum) && rlk_u128_equal(a->in_sum, b->in_sum) && a->events == b->events &&
+           a->tensors == b->tensors && a->first_seq == b->first_seq;
 }
 
 struct stored {
@@ -221,20 +221,29 @@ static int check_rollmod(struct rlk_env *env, const struct rlki_mdb_cursor *c, s
     struct rlki_group *made = ok ? stored->made->groups[stored->next++] : NULL;
     if (!made || made->step != step || made->rank != rank)
         return rlk_fail(detail, RLK_ECORRUPT, "rollmod: step %lld rank %u is not in the events", (long long)step, rank);
-    struct rlki_group *given = rlki_group_new(step, rank);
-    if (!given)
-        return rlk_fail(detail, RLK_ENOMEM, "out of memory");
-    int rc = rlki_group_merge(given, body.p, rlki_left(&body), env->state.nstrings);
-    rlki_group_sort(given);
-    rlki_group_sort(made);
-    ok = rc == RLK_OK && given->nnodes == made->nnodes;
-    for (size_t i = 0; ok && i < given->nnodes; i++)
-        ok = same_node(&given->nodes[i], &made->nodes[i]) && ranges_fit(&given->nodes[i]);
+    struct rlki_group *given = rlki_group_new(step, rank), *joined = rlki_group_new(step, rank);
+    int rc =
+        given && joined ? rlki_group_merge(given, body.p, rlki_left(&body), env->state.nstrings, true) : RLK_ENOMEM;
+    bool by_pass = false; /* format 1.0 says nothing of passes */
+    for (size_t i = 0; rc == RLK_OK && i < given->nnodes; i++)
+        by_pass |= given->nodes[i].pass != RLKI_PASS_ANY;
+    if (rc == RLK_OK && !by_pass)
+        rc = rlki_group_join(joined, made);
+    if (rc == RLK_OK) {
+        made = by_pass ? made : joined;
+        rlki_group_sort(given);
+        rlki_group_sort(made);
+        ok = given->nnodes == made->nnodes;
+        for (size_t i = 0; ok && i < given->nnodes; i++)
+            ok = same_node(&given->nodes[i], &made->nodes[i]) && ranges_fit(&given->nodes[i]);
+    }
+    rlki_group_free(joined);
     rlki_group_free(given);
     if (rc == RLK_ENOMEM)
         return rlk_fail(detail, rc, "out of memory");
-    return ok ? RLK_OK
-              : rlk_fail(detail, RLK_ECORRUPT, "rollmod: step %lld rank %u does not add up", (long long)step, rank);
+    return ok && rc == RLK_OK
+               ? RLK_OK
+               : rlk_fail(detail, RLK_ECORRUPT, "rollmod: step %lld rank %u does not add up", (long long)step, rank);
 }
 
 struct blobs {

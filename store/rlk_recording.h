@@ -9,7 +9,7 @@
 #include <jansson.h>
 
 #define RLK_FORMAT_MAJOR 1
-#define RLK_FORMAT_MINOR 0
+#define RLK_FORMAT_MINOR 1
 
 /* "@1" = newest of rlk-recordings/, "@2" the one before, NULL or "" = newest, else a path (with or without .rlk). */
 int rlk_recording_resolve(char *path, size_t size, const char *name, struct rlk_detail *detail);

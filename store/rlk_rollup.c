@@ -12,6 +12,26 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return x ^ x >> 32;
 }
 
+static uint64_t node_hash(uint32_t phase, uint32_t module, uint8_t pass)
+{
+    return mix((uint64_t)pass << 32 | phase, module);
+}
+
+static const char *const passes[RLKI_PASSES] = {NULL, "", "fwd", "recompute", "bwd", "opt"};
+
+uint8_t rlki_pass_code(const char *pass)
+{
+    uint8_t code = RLKI_PASSES - 1;
+    while (code > RLKI_PASS_ANY && strcmp(passes[code], pass ? pass : "") != 0)
+        code--;
+    return code;
+}
+
+const char *rlki_pass_name(uint8_t pass)
+{
+    return pass < RLKI_PASSES ? passes[pass] : NULL;
+}
+
 /* Halves the number of ranges at least once: joins neighbours that are nearer than a growing gap. */
 static void coarsen(struct rlki_node *node)
 {
@@ -67,7 +87,7 @@ static bool index_nodes(struct rlki_group *g)
     if (!slots)
         return false;
     for (size_t i = 0; i < g->nnodes; i++) {
-        size_t at = mix(g->nodes[i].phase, g->nodes[i].module) & (n - 1);
+        size_t at = node_hash(g->nodes[i].phase, g->nodes[i].module, g->nodes[i].pass) & (n - 1);
         while (slots[at])
             at = (at + 1) & (n - 1);
         slots[at] = (uint32_t)(i + 1);
@@ -78,16 +98,17 @@ static bool index_nodes(struct rlki_group *g)
     return true;
 }
 
-static struct rlki_node *find_node(struct rlki_group *g, uint32_t phase, uint32_t module)
+static struct rlki_node *find_node(struct rlki_group *g, uint32_t phase, uint32_t module, uint8_t pass)
 {
-    if (g->recent < g->nnodes && g->nodes[g->recent].phase == phase && g->nodes[g->recent].module == module)
+    if (g->recent < g->nnodes && g->nodes[g->recent].phase == phase && g->nodes[g->recent].module == module &&
+        g->nodes[g->recent].pass == pass)
         return &g->nodes[g->recent];
     if ((g->nnodes + 1) * 2 > g->nslots && !index_nodes(g))
         return NULL;
-    size_t at = mix(phase, module) & (g->nslots - 1);
+    size_t at = node_hash(phase, module, pass) & (g->nslots - 1);
     for (; g->slots[at]; at = (at + 1) & (g->nslots - 1)) {
         struct rlki_node *node = &g->nodes[g->slots[at] - 1];
-        if (node->phase == phase && node->module == module) {
+        if (node->phase == phase && node->module == module && node->pass == pass) {
             g->recent = g->slots[at] - 1;
             return node;
         }
@@ -101,7 +122,7 @@ static struct rlki_node *find_node(struct rlki_group *g, uint32_t phase, uint32_
         g->cap = cap;
     }
     g->nodes[g->nnodes] =
-        (struct rlki_node){.phase = phase, .module = module, .first_seq = UINT64_MAX, .gap = FIRST_GAP};
+        (struct rlki_node){.phase = phase, .module = module, .pass = pass, .first_seq = UINT64_MAX, .gap = FIRST_GAP};
     g->recent = g->nnodes++;
     g->slots[at] = (uint32_t)g->nnodes;
     return &g->nodes[g->recent];
@@ -170,7 +191,7 @@ int rlki_rollup_add(struct rlki_rollup *rollup, const struct rlk_event *event, u
     if (!rlki_event_counts(event))
         return RLK_OK;
     struct rlki_group *g = find_group(rollup, event->who.step, event->rank);
-    struct rlki_node *node = g ? find_node(g, phase, module) : NULL;
+    struct rlki_node *node = g ? find_node(g, phase, module, rlki_pass_code(event->who.pass)) : NULL;
     if (!node || !add_range(node, (struct rlk_range){event->seq, 1}))
         return RLK_ENOMEM;
     rlk_u128 out, in;
@@ -305,6 +326,8 @@ void rlki_nodes_put(struct rlki_buf *b, const struct rlki_group *group)
             at = node->ranges[k].first + node->ranges[k].count;
         }
     }
+    for (size_t i = 0; i < group->nnodes; i++)
+        rlki_put_u8(b, group->nodes[i].pass);
 }
 
 static int compare_ranges(const void *a, const void *b)
@@ -339,36 +362,77 @@ static int node_merge(struct rlki_node *to, const struct rlki_node *from, const 
     return rc;
 }
 
-int rlki_group_merge(struct rlki_group *group, const uint8_t *p, size_t n, uint64_t max_string)
+/* One node; its ranges are malloc'ed, NULL on an error. */
+static int read_node(struct rlki_cur *c, struct rlki_node *node, uint64_t max_string)
+{
+    *node = (struct rlki_node){0};
+    node->phase = rlki_get_v32(c);
+    node->module = rlki_get_v32(c);
+    rlki_total_get(c, node);
+    node->nranges = rlki_get_n(c, MAX_RANGES + 1, 2);
+    if (node->phase > max_string || node->module > max_string)
+        c->bad = true;
+    node->ranges = malloc((node->nranges + 1u) * sizeof *node->ranges);
+    if (!node->ranges)
+        return RLK_ENOMEM;
+    uint64_t at = 0;
+    for (uint32_t k = 0; k < node->nranges && !c->bad; k++) {
+        uint64_t skip = rlki_get_v(c), count = rlki_get_v(c);
+        if (skip > RLK_MAX_EVENTS || count > RLK_MAX_EVENTS || at + skip + count > RLK_MAX_EVENTS || count == 0)
+            c->bad = true;
+        node->ranges[k] = (struct rlk_range){at + skip, count};
+        at += skip + count;
+    }
+    return c->bad ? RLK_ECORRUPT : RLK_OK;
+}
+
+/* The passes stand behind the nodes: a cursor there. Empty in format 1.0. */
+static struct rlki_cur passes_of(struct rlki_cur c, uint32_t nnodes)
+{
+    for (uint32_t i = 0; i < nnodes && !c.bad; i++) {
+        struct rlki_node node = {0};
+        rlki_get_v32(&c);
+        rlki_get_v32(&c);
+        rlki_total_get(&c, &node);
+        uint32_t nranges = rlki_get_n(&c, MAX_RANGES + 1, 2);
+        for (uint32_t k = 0; k < nranges && !c.bad; k++) {
+            rlki_get_v(&c);
+            rlki_get_v(&c);
+        }
+    }
+    if (rlki_left(&c) < nnodes)
+        c.p = c.end;
+    return c;
+}
+
+int rlki_group_merge(struct rlki_group *group, const uint8_t *p, size_t n, uint64_t max_string, bool by_pass)
 {
     struct rlki_cur c = {p, p + n, false};
     int rc = RLK_OK;
     uint32_t nnodes = rlki_get_n(&c, UINT32_MAX, 38);
-    for (uint32_t i = 0; i < nnodes && rc == RLK_OK && !c.bad; i++) {
-        struct rlki_node from = {0};
-        from.phase = rlki_get_v32(&c);
-        from.module = rlki_get_v32(&c);
-        rlki_total_get(&c, &from);
-        from.nranges = rlki_get_n(&c, MAX_RANGES + 1, 2);
-        if (from.phase > max_string || from.module > max_string)
-            c.bad = true;
-        struct rlk_range *ranges = malloc((from.nranges + 1u) * sizeof *ranges);
-        if (!ranges)
-            return RLK_ENOMEM;
-        uint64_t at = 0;
-        for (uint32_t k = 0; k < from.nranges && !c.bad; k++) {
-            uint64_t skip = rlki_get_v(&c), count = rlki_get_v(&c);
-            if (skip > RLK_MAX_EVENTS || count > RLK_MAX_EVENTS || at + skip + count > RLK_MAX_EVENTS || count == 0)
-                c.bad = true;
-            ranges[k] = (struct rlk_range){at + skip, count};
-            at += skip + count;
+    struct rlki_cur pass = by_pass ? passes_of(c, nnodes) : (struct rlki_cur){0};
+    for (uint32_t i = 0; i < nnodes && rc == RLK_OK; i++) {
+        struct rlki_node from;
+        rc = read_node(&c, &from, max_string);
+        if (rc == RLK_OK && by_pass && rlki_left(&pass)) {
+            from.pass = rlki_get_u8(&pass);
+            if (from.pass >= RLKI_PASSES)
+                from.pass = RLKI_PASS_ANY;
         }
-        struct rlki_node *to = c.bad ? NULL : find_node(group, from.phase, from.module);
-        if (to)
-            rc = node_merge(to, &from, ranges);
-        else if (!c.bad)
-            rc = RLK_ENOMEM;
-        free(ranges);
+        struct rlki_node *to = rc == RLK_OK ? find_node(group, from.phase, from.module, from.pass) : NULL;
+        if (rc == RLK_OK)
+            rc = to ? node_merge(to, &from, from.ranges) : RLK_ENOMEM;
+        free(from.ranges);
     }
     return c.bad ? RLK_ECORRUPT : rc;
+}
+
+int rlki_group_join(struct rlki_group *to, const struct rlki_group *from)
+{
+    int rc = RLK_OK;
+    for (size_t i = 0; i < from->nnodes && rc == RLK_OK; i++) {
+        struct rlki_node *node = find_node(to, from->nodes[i].phase, from->nodes[i].module, RLKI_PASS_ANY);
+        rc = node ? node_merge(node, &from->nodes[i], from->nodes[i].ranges) : RLK_ENOMEM;
+    }
+    return rc;
 }

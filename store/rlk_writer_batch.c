@@ -383,7 +383,7 @@ static int put_group(struct rlki_batch *b, struct rlki_group *g, struct rlk_deta
     rlki_roll_key(key, g->step, g->rank);
     int rc = rlki_db_get(&b->db, RLKI_DB_ROLLMOD, key, sizeof key, &body, &n, detail);
     if (rc == RLK_OK && !g->merged)
-        rc = rlki_group_merge(g, body, n, b->enc.strings.count);
+        rc = rlki_group_merge(g, body, n, b->enc.strings.count, true);
     else if (rc == RLK_ENOENT)
         b->state.nroll++;
     if (rc && rc != RLK_ENOENT)

@@ -17,7 +17,7 @@
 #ifndef RLK_VERSION
 #define RLK_VERSION "0"
 #endif
-#define RLKI_FORMAT_TEXT "1.0"
+#define RLKI_FORMAT_TEXT "1.1"
 
 /* Set once by main: the name in front of messages. */
 extern const char *rlki_program;

@@ -19,7 +19,7 @@ class Usage(Case):
 
     def test_version(self):
         for what in ([], *([c] for c in COMMANDS)):
-            self.assertRegex(self.expect(self.rec(*what, "--version"), 0).out, r"^rlkrec \d+\.\d+\.\d+ \(recording format 1\.0\)\n$")
+            self.assertRegex(self.expect(self.rec(*what, "--version"), 0).out, r"^rlkrec \d+\.\d+\.\d+ \(recording format 1\.1\)\n$")
 
     def test_mistakes(self):
         self.expect(self.rec(), 2, err="usage")

@@ -120,7 +120,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     } else if (which == FUZZ_ROLL) {
         struct rlki_group *group = rlki_group_new(0, 0);
         if (group)
-            rlki_group_merge(group, p, n, 1000);
+            rlki_group_merge(group, p, n, 1000, n & 1);
         rlki_group_free(group);
     } else if (which == FUZZ_CHUNK) {
         struct rlki_chunk chunk = {0};
