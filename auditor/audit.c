@@ -180,7 +180,8 @@ void rlki_audit_close(struct rlki_audit *audit)
     rlki_hash_release(&audit->in_pairs);
     rlki_hash_release(&audit->rng_differs);
     for (int s = 0; s < 2; s++) {
-        rlki_hash_release(&audit->self_roots[s]);
+        rlki_hash_release(&audit->repeats[s].root);
+        rlki_hash_release(&audit->repeats[s].down);
         rlki_hash_release(&audit->ops[s]);
         rlki_side_close(&audit->side[s]);
     }
@@ -203,36 +204,47 @@ int rlki_audit_compare(struct rlki_audit *audit)
     if (rc || !audit->repacked || audit->cross)
         return rc;
     struct rlk_audit_options again = audit->opt; /* samples were dealt out differently: join by sample */
-    struct rlki_hash self[2] = {audit->self_roots[0], audit->self_roots[1]};
+    struct rlki_repeats repeats[2] = {audit->repeats[0], audit->repeats[1]};
+    struct rlki_hash *all_down = audit->all_down;
     struct rlk_detail *detail = audit->detail;
-    memset(audit->self_roots, 0, sizeof audit->self_roots);
+    memset(audit->repeats, 0, sizeof audit->repeats);
     again.by_name = true;
     rlki_audit_close(audit);
     rc = rlki_audit_open(audit, &again, detail);
-    memcpy(audit->self_roots, self, sizeof self);
+    memcpy(audit->repeats, repeats, sizeof repeats);
+    audit->all_down = all_down;
     if (rc == RLK_OK)
         rlki_note(audit, "the two recordings pack samples differently: joined by sample");
     return rc == RLK_OK ? rlki_audit_compare(audit) : rc;
 }
 
-/* Event identities that are roots of one recording against a repeat of it. */
-static int self_roots(struct rlki_hash *out, const char *a, const char *const *repeats, size_t n,
-                      const struct rlk_audit_options *options, struct rlk_detail *detail)
+/* Compares one recording with its repeats. */
+static int compare_repeats(struct rlki_audit *audit, int side, const char *a, const char *const *with, size_t n)
 {
+    struct rlki_repeats *out = &audit->repeats[side];
     int rc = RLK_OK;
     for (size_t i = 0; i < n && rc == RLK_OK; i++) {
         struct rlki_audit self;
-        struct rlk_audit_options opt = *options;
+        struct rlk_audit_options opt = audit->opt;
         opt.a = a;
-        opt.b = repeats[i];
+        opt.b = with[i];
         opt.phases = NULL;
         opt.allow_source = true;
-        rc = rlki_audit_open(&self, &opt, detail);
+        rc = rlki_audit_open(&self, &opt, audit->detail);
+        self.all_down = &out->down;
         if (rc == RLK_OK)
             rc = rlki_audit_compare(&self);
-        for (size_t k = 0; k < self.nfound && rc == RLK_OK; k++)
+        if (rc == RLK_OK && (rlki_stop(&self) || !self.compared))
+            rlki_note(audit, "a repeat of %c cannot be compared with it: it says nothing", side ? 'B' : 'A');
+        else
+            out->n += self.side[1].complete && self.side[0].complete;
+        for (size_t k = 0; k < self.nfound && rc == RLK_OK && !rlki_stop(&self); k++)
             if (!self.found[k].dropped && self.found[k].root == RLKI_ROOT_TRUE)
-                rlki_hash_put(out, self.found[k].event_key, 1);
+                rlki_hash_count(&out->root, self.found[k].event_key, 1);
+            else if (!self.found[k].dropped)
+                rlki_hash_put(&out->down, self.found[k].event_key, 1);
+        if (rc == RLK_OK && (out->root.failed || out->down.failed))
+            rc = RLK_ENOMEM;
         rlki_audit_close(&self);
     }
     return rc;
@@ -245,9 +257,9 @@ int rlk_audit_first_diff(json_t **out, const struct rlk_audit_options *options, 
     rlki_json_begin();
     int rc = rlki_audit_open(&audit, options, detail);
     if (rc == RLK_OK)
-        rc = self_roots(&audit.self_roots[0], options->a, options->self_a, options->nself_a, options, detail);
+        rc = compare_repeats(&audit, 0, options->a, options->self_a, options->nself_a);
     if (rc == RLK_OK && options->b)
-        rc = self_roots(&audit.self_roots[1], options->b, options->self_b, options->nself_b, options, detail);
+        rc = compare_repeats(&audit, 1, options->b, options->self_b, options->nself_b);
     if (rc == RLK_OK)
         rc = rlki_audit_compare(&audit);
     if (rc == RLK_OK)

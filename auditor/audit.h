@@ -11,7 +11,8 @@
  *  found.c       the differences found, one for each identity without rank
  *  order.c       which of them comes first
  *  cross.c compose.c  other layouts and phases
- *  elements.c pattern.c mechanism.c origin.c  what differs inside a tensor, and why
+ *  elements.c pattern.c  what differs inside a tensor
+ *  mechanism/    why (docs/diagnosis.md)
  *  drawing.c     what differs inside a tensor, drawn; where.c where differences lie; around.c the first one's tensors
  *  result.c      JSON
  */
@@ -98,6 +99,13 @@ struct rlki_event_ref { /* for the alignment lists */
 #define RLKI_LISTED 200u
 #define RLKI_DRAWN 24u /* differences that get a map and a histogram: they are some 15 KB each */
 
+/* What the repeats of one side say of its events. */
+struct rlki_repeats {
+    size_t n;              /* complete repeats that could be compared with it */
+    struct rlki_hash root; /* identity without rank -> in how many of them it is a root */
+    struct rlki_hash down; /* ... it is downstream of another: they say nothing of it */
+};
+
 struct rlki_audit {
     struct rlk_audit_options opt;
     struct rlki_names names;
@@ -119,7 +127,8 @@ struct rlki_audit {
     struct rlki_hash down;          /* event identities of this step already counted as downstream */
     struct rlki_hash in_pairs;      /* pairs of unequal values already reported as inputs */
     struct rlki_hash rng_differs;   /* (rank, generator) whose state differed at an earlier consumer */
-    struct rlki_hash self_roots[2]; /* event identities that are roots of A against A2, B against B2 */
+    struct rlki_repeats repeats[2]; /* A against A2..., B against B2... */
+    struct rlki_hash *all_down;     /* where event identities that are downstream are kept, beyond the step; or NULL */
 
     struct rlki_event_ref *inserted, *deleted, *moved; /* moved: pairs A, B */
     size_t ninserted, ndeleted, nmoved, cap_inserted, cap_deleted, cap_moved;
@@ -305,7 +314,7 @@ int rlki_around(struct rlki_audit *audit, const struct rlki_found *found, json_t
 /* What was recorded, of both sides. */
 json_t *rlki_runs_json(struct rlki_audit *audit);
 
-/* mechanism.c */
+/* mechanism/table.c */
 int rlki_mechanism(struct rlki_audit *audit, const struct rlki_found *found, const json_t *difference, json_t **out);
 
 /* audit.c */

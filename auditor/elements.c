@@ -84,6 +84,15 @@ static int bytes_of(struct rlki_audit *audit, int side, const struct rlki_ev *ev
                     t->name);
 }
 
+int rlki_bytes_of(struct rlki_audit *audit, int side, const struct rlki_ev *ev, const struct rlk_tensor *t, void **out,
+                  uint64_t *n)
+{
+    struct rlki_value value;
+    *out = NULL;
+    int rc = rlki_value_of(audit, side, &ev->e, ev->env, t, &value);
+    return rc ? rc : bytes_of(audit, side, ev, t, &value, out, n);
+}
+
 json_t *rlki_index_json(uint64_t flat, uint32_t ndim, const uint64_t *shape, const struct rlk_place *place)
 {
     uint64_t at[RLK_MAX_DIMS];

@@ -91,8 +91,8 @@ struct rlki_found *rlki_found_add(struct rlki_audit *audit, const struct rlki_ev
         describe(audit, found, ev, tensor);
         found->tensor_a = place_of(a, ta);
         found->tensor_b = place_of(b, tb);
-        found->self_a = rlki_hash_get(&audit->self_roots[0], event_key, NULL);
-        found->self_b = rlki_hash_get(&audit->self_roots[1], event_key, NULL);
+        found->self_a = rlki_hash_get(&audit->repeats[0].root, event_key, NULL);
+        found->self_b = rlki_hash_get(&audit->repeats[1].root, event_key, NULL);
         rlki_hash_put(&audit->found_index, key, audit->nfound);
         audit->nfound++;
     }
@@ -106,11 +106,13 @@ struct rlki_found *rlki_found_add(struct rlki_audit *audit, const struct rlki_ev
 void rlki_count_down(struct rlki_audit *audit, const struct rlki_ev *ev)
 {
     uint64_t key = rlki_ev_identity(audit, ev);
+    if (audit->all_down)
+        rlki_hash_put(audit->all_down, key, 1);
     if (!rlki_hash_put(&audit->down, key, 1))
         return;
     audit->downstream++;
     rlki_where_down(audit, ev);
-    if (rlki_hash_get(&audit->self_roots[0], key, NULL) || rlki_hash_get(&audit->self_roots[1], key, NULL))
+    if (rlki_hash_get(&audit->repeats[0].root, key, NULL) || rlki_hash_get(&audit->repeats[1].root, key, NULL))
         audit->masked++;
 }
 

@@ -8,9 +8,10 @@
 int rlki_located(struct rlki_audit *audit, const struct rlki_found *found, int side, struct rlk_arena *arena,
                  struct rlki_ev *ev, const struct rlk_tensor **tensor);
 
-/* origin.c: says in `evidence` what each side read in an input that is a root and no source. */
-int rlki_input_evidence(struct rlki_audit *audit, const struct rlki_ev ev[2], const struct rlk_tensor *const t[2],
-                        json_t *evidence);
+/* elements.c: bytes of a tensor (the caller's to free), checked against its digest: RLK_ECORRUPT if they do not have it.
+ * RLK_ENOENT: not kept, or too many. */
+int rlki_bytes_of(struct rlki_audit *audit, int side, const struct rlki_ev *ev, const struct rlk_tensor *t, void **out,
+                  uint64_t *n);
 
 const char *rlki_grade_of_sums(const struct rlk_sums *a, const struct rlk_sums *b);
 

@@ -1,0 +1,65 @@
+/* kernel_differs.c - the operator ran another kernel, or another build of it.
+ *
+ * Rule      a pair of launches differs in its kernel's name or module image, or one side launches more kernels.
+ * Excludes  atomic-order and race as the first cause: they act inside one kernel.
+ * Next      pin the kernel.
+ */
+#include "auditor/mechanism/mechanism.h"
+
+static bool other_shape(const struct rlki_facts *f)
+{
+    for (uint32_t i = 0; i < f->ev[0].e.ntensors && i < f->ev[1].e.ntensors; i++) {
+        const struct rlk_tensor *a = &f->ev[0].e.tensors[i], *b = &f->ev[1].e.tensors[i];
+        for (uint32_t d = 0; a->ndim == b->ndim && d < a->ndim; d++)
+            if (a->shape[d] != b->shape[d])
+                return true;
+    }
+    return false;
+}
+
+static int look(struct rlki_facts *f, struct rlki_opinion *o)
+{
+    const struct rlki_launches *l = &f->launches;
+    bool any = false;
+    if (!f->output || !f->same_event)
+        return RLK_OK;
+    for (uint32_t i = 0; i < l->n[0]; i++) {
+        if (l->pair[i] == UINT32_MAX)
+            continue;
+        const struct rlk_launch *x = l->launch[0][i], *y = l->launch[1][l->pair[i]];
+        if (!rlki_same_text(x->kernel, y->kernel)) {
+            rlki_holds(o, RLKI_M_KERNEL_DIFFERS, RLKI_SHOWS, "kernel %.120s in A, %.120s in B", x->kernel, y->kernel);
+            any = true;
+        } else if (!rlki_same_text(x->image, y->image)) {
+            rlki_holds(o, RLKI_M_KERNEL_DIFFERS, RLKI_SHOWS,
+                       "kernel %.120s comes from another module image: %.40s in A, %.40s in B", x->kernel, x->image,
+                       y->image);
+            any = true;
+        }
+    }
+    for (int s = 0; s < 2 && l->known && l->n[0] != l->n[1]; s++)
+        for (uint32_t i = 0; i < l->n[s]; i++) {
+            bool paired = s == 0 && l->pair[i] != UINT32_MAX;
+            for (uint32_t k = 0; s == 1 && k < l->n[0] && !paired; k++)
+                paired = l->pair[k] == i;
+            if (paired)
+                continue;
+            rlki_holds(o, RLKI_M_KERNEL_DIFFERS, RLKI_SHOWS, "%u launches in A, %u in B: only %c has %.120s", l->n[0],
+                       l->n[1], s ? 'B' : 'A', l->launch[s][i]->kernel);
+            any = true;
+        }
+    if (!any)
+        return RLK_OK;
+    if (other_shape(f))
+        rlki_remark(o, "the two run on other shapes: libraries choose kernels by shape");
+    rlki_excludes(o, RLKI_M_ATOMIC_ORDER, "the two sides ran other kernels");
+    rlki_excludes(o, RLKI_M_RACE, "the two sides ran other kernels");
+    return RLK_OK;
+}
+
+const struct rlki_mechanism rlki_rule_kernel_differs = {
+    RLKI_M_KERNEL_DIFFERS,
+    "pin the kernel on both sides (library version, CUBLAS_WORKSPACE_CONFIG, the backend's own switch, a "
+    "batch-invariant "
+    "kernel); rlkaudit explain A B lists all launches",
+    look};

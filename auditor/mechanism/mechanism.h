@@ -1,0 +1,172 @@
+/* mechanism.h - why an event is a root: what a rule is given, what it may say, and the table of rules.
+ *
+ * One rule a file, one class a rule (docs/diagnosis.md). A rule reads the facts of one difference and says of classes
+ * - its own and others - that the evidence shows them, points to them, leaves them open, or excludes them. No rule
+ * decides: table.c does, from what all of them said (docs/diagnosis.md, "Confidence").
+ */
+#ifndef AUDITOR_MECHANISM_H
+#define AUDITOR_MECHANISM_H
+
+#include "auditor/audit.h"
+#include "auditor/locate.h"
+
+/* In the order in which equally good explanations are preferred: the more special one first. X(enumerator, name) */
+#define RLKI_CLASSES_X(X)                                                                                              \
+    X(RLKI_M_SIGN_OF_ZERO, "sign-of-zero")                                                                             \
+    X(RLKI_M_UNINITIALIZED, "uninitialized")                                                                           \
+    X(RLKI_M_VERSION_LABEL, "version-label")                                                                           \
+    X(RLKI_M_STALE_WEIGHTS, "stale-weights")                                                                           \
+    X(RLKI_M_STALE_CACHE, "stale-cache")                                                                               \
+    X(RLKI_M_STATE_RESTORE, "state-restore")                                                                           \
+    X(RLKI_M_SEMANTICS, "semantics")                                                                                   \
+    X(RLKI_M_PERMUTATION, "permutation")                                                                               \
+    X(RLKI_M_DTYPE, "dtype")                                                                                           \
+    X(RLKI_M_RNG, "rng")                                                                                               \
+    X(RLKI_M_BUCKET, "bucket")                                                                                         \
+    X(RLKI_M_COLLECTIVE_ALGORITHM, "collective-algorithm")                                                             \
+    X(RLKI_M_COLLECTIVE_TOPOLOGY, "collective-topology")                                                               \
+    X(RLKI_M_LAYOUT_REDUCTION, "layout-reduction")                                                                     \
+    X(RLKI_M_KERNEL_DIFFERS, "kernel-differs")                                                                         \
+    X(RLKI_M_AUTOTUNE, "autotune")                                                                                     \
+    X(RLKI_M_LAUNCH_CONFIG, "launch-config")                                                                           \
+    X(RLKI_M_SHARD_BOUNDARY, "shard-boundary")                                                                         \
+    X(RLKI_M_POSSIBLE_CORRUPTION, "possible-corruption")                                                               \
+    X(RLKI_M_RACE, "race")                                                                                             \
+    X(RLKI_M_ATOMIC_ORDER, "atomic-order")                                                                             \
+    X(RLKI_M_EXTRA_OR_MISSING, "extra-or-missing")
+
+enum rlki_class {
+#define X(name, text) name,
+    RLKI_CLASSES_X(X)
+#undef X
+        RLKI_CLASSES
+};
+
+/* How far the evidence goes for a class. */
+enum rlki_hold {
+    RLKI_SILENT = 0,
+    RLKI_OPEN,   /* not excluded, and nothing speaks for it: never the answer, at most listed beside it */
+    RLKI_POINTS, /* what it would leave is there, other causes would leave it too */
+    RLKI_SHOWS,  /* what only it leaves is there */
+};
+
+struct rlki_opinion; /* table.c */
+/* The strongest hold of a class counts; its evidence adds up. */
+void rlki_holds(struct rlki_opinion *o, enum rlki_class class, enum rlki_hold hold, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* As rlki_holds(), OPEN and without a sentence. */
+void rlki_open(struct rlki_opinion *o, enum rlki_class class);
+/* The evidence speaks against a class, whatever another rule says for it. The first reason is kept. */
+void rlki_excludes(struct rlki_opinion *o, enum rlki_class class, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* A fact worth telling under any class. */
+void rlki_remark(struct rlki_opinion *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* What to do next if `class` is the answer; else the rule's own. */
+void rlki_advise(struct rlki_opinion *o, enum rlki_class class, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- facts ---- */
+
+#define RLKI_MAX_LAUNCHES 64u
+
+struct rlki_launches { /* the launches of both events, paired by kernel */
+    const struct rlk_launch *launch[2][RLKI_MAX_LAUNCHES];
+    uint32_t n[2];
+    uint32_t pair[RLKI_MAX_LAUNCHES]; /* of A's i-th in B; UINT32_MAX = only A has it */
+    bool known;                       /* both sides have some */
+    bool same;                        /* ... and nothing about them differs but streams and graphs */
+    bool graph;                       /* one side launched them from a graph, the other one by one */
+};
+
+enum rlki_repeat {
+    RLKI_REPEAT_UNKNOWN = 0, /* no repeat was given, or none reaches this event */
+    RLKI_REPEAT_STEADY,      /* every repeat gives the same here */
+    RLKI_REPEAT_VARIES,      /* a root of this side against a repeat of itself, or relaunches disagree */
+};
+
+enum rlki_size {
+    RLKI_SIZE_UNKNOWN = 0, /* no bytes, or nothing finite */
+    RLKI_SIZE_ROUNDING,    /* what another order of the same sums gives */
+    RLKI_SIZE_BETWEEN,
+    RLKI_SIZE_LARGE, /* more than rounding explains, or no number */
+};
+
+struct rlki_change { /* what the bytes say; without bytes only `grade` */
+    bool bytes;
+    const char *pattern, *grade; /* "" if unknown */
+    uint64_t elements, changed, nan;
+    enum rlki_size size;
+    int fill[2];      /* byte that fills every changed element of that side, or -1 */
+    bool constant[2]; /* every changed element of that side is the same number */
+    const unsigned char *data[2];
+    uint64_t first_flat; /* first changed element */
+};
+
+struct rlki_producer { /* of an input */
+    bool has;
+    bool lone;          /* its event has no counterpart */
+    bool by_name;       /* nothing but its name says so: a synthetic recording without buffers */
+    enum rlki_tri kept; /* is what was read what it wrote? */
+    uint32_t env, output;
+    uint64_t seq, identity, stream;
+    rlk_u128 view;
+    enum rlk_event_kind kind;
+    uint32_t nmembers;
+    char text[160];
+};
+
+struct rlki_facts {
+    struct rlki_audit *audit;
+    const struct rlki_found *found;
+    struct rlk_arena arena;
+    bool has[2], both; /* that side has the event */
+    struct rlki_ev ev[2];
+    const struct rlk_tensor *t[2];
+    struct rlki_launches launches;
+    struct rlki_change change;
+    enum rlki_repeat repeat[2];
+    struct rlki_producer producer[2]; /* of a root that is an input */
+    bool same_event;                  /* the two are the same operator: launches and attributes can be compared */
+    bool output;                      /* the difference is an output */
+    void *owned[2];                   /* bytes */
+};
+
+int rlki_facts_gather(struct rlki_facts *f, struct rlki_audit *audit, const struct rlki_found *found,
+                      const json_t *difference);
+void rlki_facts_release(struct rlki_facts *f);
+
+/* launches.c */
+int rlki_facts_launches(struct rlki_facts *f);
+bool rlki_launch_same_shape(const struct rlk_launch *x, const struct rlk_launch *y); /* grid, block, cluster, smem */
+/* producer.c: producers of an input root. */
+int rlki_facts_producers(struct rlki_facts *f);
+
+/* context.c: remarks that hold under any class. */
+void rlki_context(struct rlki_facts *f, struct rlki_opinion *o);
+
+static inline bool rlki_same_text(const char *a, const char *b)
+{
+    const char *x = a ? a : "", *y = b ? b : "";
+    for (; *x && *x == *y; x++, y++)
+        ;
+    return *x == *y;
+}
+
+/* ---- the rules ---- */
+
+struct rlki_mechanism {
+    enum rlki_class class;
+    const char *next; /* the knob, or the next command, of this class */
+    int (*look)(struct rlki_facts *f, struct rlki_opinion *o);
+};
+
+#define RLKI_RULES_X(X)                                                                                                \
+    X(sign_of_zero)                                                                                                    \
+    X(permutation)                                                                                                     \
+    X(dtype) X(stale_weights) X(rng) X(bucket) X(collective_algorithm) X(collective_topology) X(layout_reduction)      \
+        X(kernel_differs) X(autotune) X(launch_config) X(race) X(atomic_order) X(extra_or_missing)
+#define X(name) extern const struct rlki_mechanism rlki_rule_##name;
+RLKI_RULES_X(X)
+#undef X
+
+#endif
