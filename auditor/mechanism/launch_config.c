@@ -51,7 +51,7 @@ static enum rlki_class class_of(const char *key, enum rlki_hold *hold)
     return RLKI_M_LAUNCH_CONFIG;
 }
 
-static void attributes(struct rlki_opinion *o, const char *what, const struct rlk_attr *a, uint32_t na,
+static void attributes(struct rlki_opinion *o, bool collective, const char *what, const struct rlk_attr *a, uint32_t na,
                        const struct rlk_attr *b, uint32_t nb)
 {
     for (uint32_t i = 0; i < na && i < 64; i++)
@@ -65,7 +65,7 @@ static void attributes(struct rlki_opinion *o, const char *what, const struct rl
             if (a[i].type == b[k].type && strcmp(x, y) == 0)
                 continue;
             enum rlki_class class = class_of(a[i].key, &hold);
-            if (class == RLKI_CLASSES)
+            if (class == RLKI_CLASSES || (collective && class == RLKI_M_LAUNCH_CONFIG))
                 rlki_remark(o, "%s %.60s: %s in A, %s in B", what, a[i].key, x, y);
             else
                 rlki_holds(o, class, hold, "%s %.60s: %s in A, %s in B", what, a[i].key, x, y);
@@ -84,7 +84,7 @@ static int look(struct rlki_facts *f, struct rlki_opinion *o)
         const struct rlk_launch *x = l->launch[0][i], *y = l->launch[1][l->pair[i]];
         if (!rlki_same_text(x->kernel, y->kernel) || !rlki_same_text(x->image, y->image))
             continue;
-        attributes(o, "launch attribute", x->attrs, x->nattrs, y->attrs, y->nattrs);
+        attributes(o, false, "launch attribute", x->attrs, x->nattrs, y->attrs, y->nattrs);
         if (!rlki_same_text(x->config, y->config) || rlki_launch_same_shape(x, y))
             continue;
         rlki_holds(
@@ -94,7 +94,8 @@ static int look(struct rlki_facts *f, struct rlki_opinion *o)
             y->grid[1], y->grid[2], y->block[0], y->block[1], y->block[2], y->smem);
         any = true;
     }
-    attributes(o, "attribute", f->ev[0].e.attrs, f->ev[0].e.nattrs, f->ev[1].e.attrs, f->ev[1].e.nattrs);
+    attributes(o, f->ev[0].e.kind == RLK_EV_COLLECTIVE, "attribute", f->ev[0].e.attrs, f->ev[0].e.nattrs,
+               f->ev[1].e.attrs, f->ev[1].e.nattrs);
     if (any) {
         rlki_excludes(o, RLKI_M_ATOMIC_ORDER, "the two sides launched the kernel in other ways");
         rlki_excludes(o, RLKI_M_RACE, "the two sides launched the kernel in other ways");
