@@ -78,20 +78,14 @@ int rlki_print_step(const struct rlk_train_facts *f, bool times, struct rlk_kdet
 static json_t *one_parameter(struct rlk_train *run, int p, int *rc, struct rlk_kdetail *detail)
 {
     const struct rlk_param_info info = rlk_train_param(run, p);
-    const size_t bytes = (size_t)(info.rows * info.cols) * 2;
-    unsigned char digest[EVP_MAX_MD_SIZE];
     char text[65];
-    void *bits = malloc(bytes);
     json_t *o = NULL;
-    *rc = bits ? rlk_train_copy(run, RLK_TRAIN_ROLLOUT, p, bits, detail) : no_memory(detail);
-    if (!*rc && EVP_Digest(bits, bytes, digest, NULL, EVP_sha256(), NULL)) {
-        hex(text, digest);
+    *rc = rlk_train_hash(run, p, text, detail);
+    if (!*rc)
         o = info.ndim == 1
                 ? json_pack("{s:s,s:s,s:[I]}", "dtype", "BF16", "sha256", text, "shape", (json_int_t)info.cols)
                 : json_pack("{s:s,s:s,s:[I,I]}", "dtype", "BF16", "sha256", text, "shape", (json_int_t)info.rows,
                             (json_int_t)info.cols);
-    }
-    free(bits);
     if (!o && !*rc)
         *rc = no_memory(detail);
     return o;

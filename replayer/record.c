@@ -102,7 +102,10 @@ static void tell(struct rlk_train *run, struct rlk_tap_op *op, const char *name,
                                               .storage_bytes = n * rlk_ktype_bytes(type)},
                                      .place = &place,
                                      .generation = k ? k->generation : 0,
-                                     .version = k ? k->version : 0};
+                                     .version = k ? k->version : 0,
+                                     .nsamples = r->nsamples,
+                                     .samples = r->samples,
+                                     .payload = r->payload};
     if (output)
         r->tap->op_out(op, &t);
     else
@@ -392,11 +395,13 @@ void rlki_rec_leaves(struct rlk_train *run)
         }
 }
 
-/* A time is a note, not a metric: it says how long this run took, and is never a difference between two. */
+/* A time is a note, not a metric: it says how long this run took, and is never a difference between two. It is known
+ * when the ranks are in the next step already: the attribute says which one it belongs to. */
 static void record_time(struct rlk_train *run, const char *name, double value)
 {
     char text[40];
-    struct rlk_event e = {.kind = RLK_EV_NOTE};
+    const struct rlk_attr step = {"step", RLK_ATTR_INT, run->step, 0.0, NULL};
+    struct rlk_event e = {.kind = RLK_EV_NOTE, .nattrs = 1, .attrs = &step};
     snprintf(text, sizeof text, "%.17g", value);
     e.u.note.code = name;
     e.u.note.text = text;

@@ -102,6 +102,9 @@ enum rlk_train_kind {
 /* Copies one whole parameter to host memory. RLK_K_ESTATE: two ranks that hold an element disagree about its bits. */
 int rlk_train_copy(struct rlk_train *run, enum rlk_train_kind kind, int param, void *out, struct rlk_kdetail *detail);
 
+/* SHA-256, hex, of one parameter's bf16 bytes, row-major, as the rollout holds it: of the weight version in use. */
+int rlk_train_hash(struct rlk_train *run, int param, char out[65], struct rlk_kdetail *detail);
+
 /* Names of the faults that can be planted, NULL past the last, and what each does. */
 const char *rlk_plant_name(int n);
 const char *rlk_plant_help(int n);

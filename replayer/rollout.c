@@ -54,11 +54,18 @@ struct rlki_named rlki_named_sequences(const struct rlk_train *run)
 static void tell_sequences(struct rlk_train *run, const struct decode *d)
 {
     const struct rlki_named all = rlki_named_sequences(run);
+    const struct rlki_named logp = rlki_named_rollout_logp(run);
+    const size_t fresh = (size_t)run->opt.fresh;
+    const struct rlki_named y = {
+        "y",  RLK_K_FP32,         2, {{RLKI_AXIS_TOKENS, 0}, {RLKI_AXIS_WHOLE, run->opt.model.vocab}}, NULL,
+        "tp", d ? d->batch : NULL};
     const struct rlki_named token = {"token", RLK_K_INT32, 1, {{RLKI_AXIS_TOKENS, 0}}, NULL, "tp", d ? d->batch : NULL};
     rlki_rec_begin(run, &run->roll, "rollout", d ? "rlk.rollout.append" : "rlk.rollout.prompts", NULL);
     if (d) {
         rlki_rec_tensor(run, &run->roll, &all, RLKI_IN(&run->sequences_at), false);
         rlki_rec_tensor(run, &run->roll, &token, RLKI_IN(&d->token), false);
+        rlki_rec_tensor(run, &run->roll, &logp, RLKI_IN(&run->rollout_logp_at), false);
+        rlki_rec_tensor(run, &run->roll, &y, RLKI_IN(&d->y), false);
     }
     const size_t most = (size_t)(run->opt.prompt + run->opt.fresh);
     for (int s = 0; s < run->opt.samples; s++) {
@@ -67,6 +74,11 @@ static void tell_sequences(struct rlk_train *run, const struct decode *d)
                (size_t)run->sample[s].length * sizeof *run->sequences);
     }
     rlki_rec_tensor(run, &run->roll, &all, RLKI_IN(&run->sequences_at), true);
+    memset(run->rollout_logp, 0, (size_t)run->opt.samples * fresh * sizeof *run->rollout_logp);
+    for (int s = 0; s < run->opt.samples; s++)
+        memcpy(run->rollout_logp + (size_t)s * fresh, run->sample[s].rollout,
+               (size_t)(run->sample[s].length - run->sample[s].prompt) * sizeof *run->rollout_logp);
+    rlki_rec_tensor(run, &run->roll, &logp, RLKI_IN(&run->rollout_logp_at), true);
     rlki_rec_end(run, &run->roll);
 }
 
@@ -234,6 +246,8 @@ int rlki_rollout(struct rlk_train *run)
         d.who[i] = i;
     for (int64_t iteration = 0; !rc && d.live > 0; iteration++)
         rc = iterate(&d, iteration);
+    if (!rc)
+        rlki_rec_rollout_logprobs(run);
     for (int s = 0; !rc && s < run->opt.samples; s++)
         rlki_rec_request(run, s);
     rlk_policy_side(run->policy, RLK_SIDE_TRAINING);

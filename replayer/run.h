@@ -7,6 +7,7 @@
  *  grpo.c     rewards, advantages, losses and their sums
  *  train.c    the step
  *  record.c   the listener of the operators, and events of our own, through the tap
+ *  facts.c    what the cross-layout report is made of: log-probabilities by sample, hashes of weight versions
  *  plant.c, plant_math.c  faults
  */
 #ifndef REPLAYER_RUN_H
@@ -95,6 +96,10 @@ struct rlki_rec {
     } extra[4];
     int extras;
     int64_t cache_rows;
+    /* Of the next tensor of an event of our own: its samples (rows of the logical tensor), and keep its bytes. */
+    uint32_t nsamples;
+    const struct rlk_sample_part *samples;
+    bool payload;
 };
 
 struct rlki_micro;
@@ -125,6 +130,16 @@ void rlki_rec_leaves(struct rlk_train *run);
 void rlki_rec_metric(struct rlk_train *run, const char *name, double value);
 void rlki_rec_readbacks(struct rlk_train *run);
 void rlki_rec_request(struct rlk_train *run, int sample);
+
+/* ---- facts.c ---- */
+
+/* The drawn tokens' log-probabilities of the rollout, all samples; then those of the training forward of samples
+ * [first, first+count), whose operator left `logp`. Both with their bytes, by sample: rlk.grpo.logprobs. */
+void rlki_rec_rollout_logprobs(struct rlk_train *run);
+void rlki_rec_train_logprobs(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_ptrs *logp);
+struct rlki_named rlki_named_rollout_logp(const struct rlk_train *run);
+/* The hash of every parameter as the rollout holds it: a note, docs/report.md. */
+int rlki_rec_hashes(struct rlk_train *run, const char *version);
 
 /* ---- plant.c ---- */
 
@@ -201,8 +216,11 @@ struct rlk_train {
     struct rlki_sample *sample;
     int32_t *sequences;                                    /* [samples][prompt + fresh]: all tokens, as one tensor */
     float *advantages;                                     /* [samples] */
+    float *rollout_logp;                                   /* [samples][fresh] */
+    float *logps;                                          /* [samples * fresh], packed */
     struct rlki_ptrs sequences_at, advantages_at, norm_at; /* the same address on every rank: host memory */
-    struct rlki_ptrs *kept[2];                             /* ref, old log-probabilities by micro-batch: host memory */
+    struct rlki_ptrs rollout_logp_at, logps_at;
+    struct rlki_ptrs *kept[2]; /* ref, old log-probabilities by micro-batch: host memory */
     int64_t step;
     struct rlki_rec rec;
     struct rlki_plant plant;

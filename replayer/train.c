@@ -89,17 +89,22 @@ static int alloc_samples(struct rlk_train *run)
     run->f_advantage = calloc(n, sizeof *run->f_advantage);
     run->sequences = calloc(n * most, sizeof *run->sequences);
     run->advantages = calloc(n, sizeof *run->advantages);
+    run->rollout_logp = calloc(n * fresh, sizeof *run->rollout_logp);
+    run->logps = calloc(n * fresh, sizeof *run->logps);
     run->kept[0] = calloc((size_t)run->opt.micro_batches, sizeof *run->kept[0]);
     run->kept[1] = calloc((size_t)run->opt.micro_batches, sizeof *run->kept[1]);
     for (int i = 0; i < RLKI_RANKS; i++) {
         run->sequences_at.p[i] = run->sequences;
         run->advantages_at.p[i] = run->advantages;
         run->norm_at.p[i] = &run->grad_norm;
+        run->rollout_logp_at.p[i] = run->rollout_logp;
+        run->logps_at.p[i] = run->logps;
     }
-    if (!run->sequences || !run->advantages || !run->kept[0] || !run->kept[1])
+    if (!run->sequences || !run->advantages || !run->rollout_logp || !run->logps || !run->kept[0] || !run->kept[1])
         return rlki_fail_memory(run, "samples");
     rlki_rec_fresh(run, run->sequences);
     rlki_rec_fresh(run, run->advantages);
+    rlki_rec_fresh(run, run->rollout_logp);
     bool ok = run->sample && run->f_sequence && run->f_length && run->f_prompt && run->f_reward && run->f_advantage;
     for (int k = 0; k < 4; k++)
         ok = (run->f_logp[k] = calloc(n, sizeof *run->f_logp[k])) && ok;
@@ -206,6 +211,7 @@ static int update_weights(struct rlk_train *run, int64_t version)
     if (!rc) {
         rlki_rec_weights(run, &run->train, label, "trainer", run->weight);
         rlki_rec_weights(run, &run->roll, label, "rollout", run->rweight);
+        rc = rlki_rec_hashes(run, label);
     }
     return rc;
 }
@@ -299,6 +305,8 @@ void rlk_train_free(struct rlk_train *run)
     free(run->kept[1]);
     free(run->sequences);
     free(run->advantages);
+    free(run->rollout_logp);
+    free(run->logps);
     for (int k = 0; k < 4; k++)
         free(run->f_logp[k]);
     free(run->f_sequence);
@@ -408,6 +416,8 @@ static int train_micro(struct rlk_train *run, int mb, struct rlki_totals *totals
         rc = score(&p);
     if (!rc)
         rc = rlki_micro_store(run, &m, &p.logp, 2);
+    if (!rc)
+        rlki_rec_train_logprobs(run, &m, &p.logp);
     if (!rc)
         rc = rlki_losses(run, &m, &p, &g, totals);
     if (!rc) {

@@ -1,0 +1,124 @@
+/* facts.c - what the cross-layout report is made of, beside metrics and requests: log-probabilities by sample, with
+ * their bytes, and the hash of every parameter of a weight version. docs/report.md says what they look like.
+ */
+#include "replayer/run.h"
+
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct rlki_named rlki_named_rollout_logp(const struct rlk_train *run)
+{
+    return (struct rlki_named){
+        "rollout_logp", RLK_K_FP32, 2,   {{RLKI_AXIS_WHOLE, run->opt.samples}, {RLKI_AXIS_WHOLE, run->opt.fresh}},
+        NULL,           "world",    NULL};
+}
+
+/* One event on every rank of w: `from`, what the numbers were read from, and samples [first, first+count), packed. */
+static void tell(struct rlk_train *run, const struct rlk_world *w, const struct rlki_named *from,
+                 const struct rlki_ptrs *data, int first, int count, bool rollout)
+{
+    struct rlki_rec *r = &run->rec;
+    struct rlk_sample_part *part = r->tap ? calloc((size_t)count + 1, sizeof *part) : NULL;
+    char(*id)[16] = part ? calloc((size_t)count + 1, sizeof *id) : NULL;
+    struct rlki_named to = {"logp", RLK_K_FP32, 1, {{RLKI_AXIS_WHOLE, 0}}, NULL, "world", NULL};
+    int64_t n = 0;
+    for (int i = 0; id && i < count; i++) {
+        const struct rlki_sample *p = &run->sample[first + i];
+        const int32_t fresh = p->length - p->prompt;
+        snprintf(id[i], sizeof id[i], "s%d", first + i);
+        part[i] = (struct rlk_sample_part){.id = id[i], .start = (uint64_t)n, .extent = (uint64_t)fresh};
+        memcpy(run->logps + n, rollout ? p->rollout : p->now, (size_t)fresh * sizeof *run->logps);
+        n += fresh;
+    }
+    if (id) {
+        to.dim[0].n = n;
+        rlki_rec_fresh(run, run->logps);
+        rlki_rec_begin(run, w, "logprobs", "rlk.grpo.logprobs", NULL);
+        rlki_rec_tensor(run, w, from, RLKI_IN(data), false);
+        r->nsamples = (uint32_t)count;
+        r->samples = part;
+        r->payload = true;
+        rlki_rec_tensor(run, w, &to, RLKI_IN(&run->logps_at), true);
+        r->nsamples = 0;
+        r->samples = NULL;
+        r->payload = false;
+        rlki_rec_end(run, w);
+    }
+    free(id);
+    free(part);
+}
+
+void rlki_rec_rollout_logprobs(struct rlk_train *run)
+{
+    const struct rlki_named from = rlki_named_rollout_logp(run);
+    rlki_rec_phase(run, "rollout-decode");
+    rlki_rec_work(run, 0, 0);
+    tell(run, &run->roll, &from, &run->rollout_logp_at, 0, run->opt.samples, true);
+}
+
+void rlki_rec_train_logprobs(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_ptrs *logp)
+{
+    const struct rlki_named from = {"logp", RLK_K_FP32, 1, {{RLKI_AXIS_TOKENS, 0}}, NULL, "tp", m->batch};
+    tell(run, &run->train, &from, logp, m->first, m->count, false);
+}
+
+/* ---- hashes ---- */
+
+static void hex(char out[65], const unsigned char *digest)
+{
+    for (int i = 0; i < 32; i++)
+        snprintf(out + 2 * i, 3, "%02x", digest[i]);
+}
+
+int rlk_train_hash(struct rlk_train *run, int p, char out[65], struct rlk_kdetail *detail)
+{
+    const struct rlki_weight *w = &run->param[p];
+    const size_t bytes = (size_t)(w->rows * w->cols) * rlk_ktype_bytes(RLK_K_BF16);
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    void *bits = malloc(bytes + 1);
+    int rc = bits ? 0 : rlk_kfail(&run->x.detail, RLK_K_ENOMEM, "out of memory for the hash of %s", w->name);
+    if (!rc)
+        rc = rlki_param_join(run, &run->roll, w, RLK_K_BF16, &run->rweight[p], bits);
+    if (!rc && !EVP_Digest(bits, bytes, digest, NULL, EVP_sha256(), NULL))
+        rc = rlk_kfail(&run->x.detail, RLK_K_ENOMEM, "the hash of %s could not be made", w->name);
+    if (!rc)
+        hex(out, digest);
+    else if (detail)
+        *detail = run->x.detail;
+    free(bits);
+    return rc;
+}
+
+int rlki_rec_hashes(struct rlk_train *run, const char *version)
+{
+    struct rlki_rec *r = &run->rec;
+    const size_t n = (size_t)run->params;
+    if (!r->tap)
+        return 0;
+    struct rlk_attr *attr = calloc(n + 1, sizeof *attr);
+    char(*text)[128] = calloc(n + 1, sizeof *text);
+    int rc = attr && text ? 0 : rlki_fail_memory(run, "hashes");
+    for (int p = 0; !rc && p < run->params; p++) {
+        const struct rlki_weight *w = &run->param[p];
+        char digest[65];
+        rc = rlk_train_hash(run, p, digest, NULL);
+        if (!rc && w->ndim == 1)
+            snprintf(text[p], sizeof text[p], "BF16 [%lld] %s", (long long)w->cols, digest);
+        else if (!rc)
+            snprintf(text[p], sizeof text[p], "BF16 [%lld, %lld] %s", (long long)w->rows, (long long)w->cols, digest);
+        attr[p] = (struct rlk_attr){.key = w->name, .type = RLK_ATTR_STRING, .s = text[p]};
+    }
+    if (!rc) {
+        struct rlk_event e = {.kind = RLK_EV_NOTE, .nattrs = (uint32_t)n, .attrs = attr};
+        e.u.note.code = "weights.sha256";
+        e.u.note.text = version;
+        r->tap->event(r->ctx[0], &e);
+    }
+    if (rc == RLK_K_ESTATE && run->opt.plant)
+        rc = 0; /* replicas that disagree have no hash; the recording says so by their digests */
+    free(text);
+    free(attr);
+    return rc;
+}
