@@ -244,7 +244,8 @@ static int take_logps(struct scan *s, const struct rlk_event *e)
         return RLK_OK;
     if (!rollout) {
         char where[300];
-        snprintf(where, sizeof where, "%s#%" PRIu64, rlk_recording_env_dir(f->recording, s->env), e->seq);
+        const char *dir = rlk_recording_env_dir(f->recording, s->env), *base = strrchr(dir, '/');
+        snprintf(where, sizeof where, "%s#%" PRIu64, base ? base + 1 : dir, e->seq); /* relative to the recording */
         rlki_add(f->artifacts, rlki_json_text(where));
         f->comparable += t->has_payload;
     }

@@ -13,7 +13,7 @@
     BUILT("first-diff", rlki_audit_first_diff, "name the tensor in which two recordings first differ")                 \
     BUILT("explain", rlki_audit_explain, "one event on both sides: inputs, producers, kernels, why it is a root")      \
     LATER("check", "findings in one recording")                                                                        \
-    LATER("report", "the cross-layout report of two recordings")                                                       \
+    BUILT("report", rlki_audit_report, "the cross-layout report of two recordings")                                    \
     LATER("bisect", "first differing step, phase and module by roll-ups alone")                                        \
     LATER("accept", "accept a known drift")                                                                            \
     LATER("baseline", "save and check a baseline")                                                                     \
