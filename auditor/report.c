@@ -44,7 +44,7 @@ static json_t *version(const char *name, const json_t *a, const json_t *b, bool 
     return out;
 }
 
-static json_t *hashes(const struct rlki_facts *a, const struct rlki_facts *b, bool *equal)
+static json_t *hashes(const struct rlki_run_facts *a, const struct rlki_run_facts *b, bool *equal)
 {
     json_t *all = json_array(), *tensors;
     const char *name;
@@ -53,7 +53,7 @@ static json_t *hashes(const struct rlki_facts *a, const struct rlki_facts *b, bo
     return all;
 }
 
-static json_t *norms(const struct rlki_facts *a, const struct rlki_facts *b, bool *equal)
+static json_t *norms(const struct rlki_run_facts *a, const struct rlki_run_facts *b, bool *equal)
 {
     json_t *all = json_array(), *metrics;
     const char *step;
@@ -75,7 +75,7 @@ static json_t *norms(const struct rlki_facts *a, const struct rlki_facts *b, boo
 }
 
 /* Metrics of the training that differ, times apart. */
-static json_t *metrics(const struct rlki_facts *a, const struct rlki_facts *b, bool *equal)
+static json_t *metrics(const struct rlki_run_facts *a, const struct rlki_run_facts *b, bool *equal)
 {
     json_t *all = json_array(), *values, *value;
     const char *step, *name;
@@ -101,7 +101,8 @@ static json_t *metrics(const struct rlki_facts *a, const struct rlki_facts *b, b
     return all;
 }
 
-static json_t *faults_of(const struct rlki_facts *f, const json_t *run, const char *side, json_t *errors, bool *passed)
+static json_t *faults_of(const struct rlki_run_facts *f, const json_t *run, const char *side, json_t *errors,
+                         bool *passed)
 {
     size_t i;
     json_t *text;
@@ -115,7 +116,7 @@ static json_t *faults_of(const struct rlki_facts *f, const json_t *run, const ch
     return errors;
 }
 
-static int assemble(json_t **out, struct rlki_facts f[2], const struct rlk_report_options *o)
+static int assemble(json_t **out, struct rlki_run_facts f[2], const struct rlk_report_options *o)
 {
     json_t *report = json_object(), *errors = json_array();
     json_t *runs[2] = {rlki_run(&f[0], o), rlki_run(&f[1], o)};
@@ -152,20 +153,20 @@ static int assemble(json_t **out, struct rlki_facts f[2], const struct rlk_repor
 
 int rlk_report(json_t **out, const struct rlk_report_options *options, struct rlk_detail *detail)
 {
-    struct rlki_facts f[2] = {{0}, {0}};
+    struct rlki_run_facts f[2] = {{0}, {0}};
     struct rlk_report_options o = *options;
     *out = NULL;
     rlki_json_begin();
     for (; !options->nsizes && o.nsizes < 4; o.nsizes++)
         o.sizes[o.nsizes] = o.nsizes + 1;
-    int rc = rlki_facts_read(&f[0], o.a, detail);
+    int rc = rlki_run_facts_read(&f[0], o.a, detail);
     if (rc == RLK_OK)
-        rc = rlki_facts_read(&f[1], o.b, detail);
+        rc = rlki_run_facts_read(&f[1], o.b, detail);
     if (rc == RLK_OK)
         rc = assemble(out, f, &o);
     if (rc == RLK_ENOMEM)
         rc = rlk_fail(detail, RLK_ENOMEM, "making the report");
-    rlki_facts_release(&f[0]);
-    rlki_facts_release(&f[1]);
+    rlki_run_facts_release(&f[0]);
+    rlki_run_facts_release(&f[1]);
     return rc;
 }

@@ -49,7 +49,7 @@ struct rlki_decode { /* one decode iteration of one process */
     uint64_t graphs, eager;
 };
 
-struct rlki_facts {
+struct rlki_run_facts {
     struct rlk_recording *recording;
     struct rlk_arena arena;
     char name[256], program[64];
@@ -78,8 +78,8 @@ struct rlki_facts {
     struct rlk_detail *detail;
 };
 
-int rlki_facts_read(struct rlki_facts *facts, const char *dir, struct rlk_detail *detail);
-void rlki_facts_release(struct rlki_facts *facts);
+int rlki_run_facts_read(struct rlki_run_facts *facts, const char *dir, struct rlk_detail *detail);
+void rlki_run_facts_release(struct rlki_run_facts *facts);
 
 /* Module of "SIDE.NAME" that an operator belongs to; RLKI_DECLARED_UNKNOWN. */
 int rlki_declared_of_op(const char *op);
@@ -87,14 +87,14 @@ int rlki_declared_of_name(const char *name);
 
 /* A number as JSON: null where it is none. */
 json_t *rlki_number(double value);
-double rlki_metric(const struct rlki_facts *facts, const char *step, const char *name); /* NaN if there is none */
+double rlki_metric(const struct rlki_run_facts *facts, const char *step, const char *name); /* NaN if there is none */
 
-json_t *rlki_row_logp(const struct rlki_facts *facts);
-json_t *rlki_row_scalars(const struct rlki_facts *facts, const json_t *logp);
-json_t *rlki_row_offline(const struct rlki_facts *facts);
-json_t *rlki_row_graphs(const struct rlki_facts *facts, const struct rlk_report_options *options);
-json_t *rlki_row_readbacks(const struct rlki_facts *facts);
-json_t *rlki_run(struct rlki_facts *facts, const struct rlk_report_options *options);
+json_t *rlki_row_logp(const struct rlki_run_facts *facts);
+json_t *rlki_row_scalars(const struct rlki_run_facts *facts, const json_t *logp);
+json_t *rlki_row_offline(const struct rlki_run_facts *facts);
+json_t *rlki_row_graphs(const struct rlki_run_facts *facts, const struct rlk_report_options *options);
+json_t *rlki_row_readbacks(const struct rlki_run_facts *facts);
+json_t *rlki_run(struct rlki_run_facts *facts, const struct rlk_report_options *options);
 
 /* SHA-256 of a weight version by the published recipe; NULL: out of memory. */
 json_t *rlki_version_digest(const json_t *tensors);

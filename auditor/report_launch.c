@@ -17,7 +17,7 @@ static bool expected(const struct rlk_report_options *o, uint64_t size)
 }
 
 /* Sizes of decode for which a graph ran, ascending, and whether each expected size that occurred is among them. */
-static json_t *captured(const struct rlki_facts *f, const struct rlk_report_options *o, bool *sizes, bool *eager)
+static json_t *captured(const struct rlki_run_facts *f, const struct rlk_report_options *o, bool *sizes, bool *eager)
 {
     json_t *list = json_array();
     *sizes = true;
@@ -46,7 +46,7 @@ static json_t *captured(const struct rlki_facts *f, const struct rlk_report_opti
     return list;
 }
 
-json_t *rlki_row_graphs(const struct rlki_facts *f, const struct rlk_report_options *o)
+json_t *rlki_row_graphs(const struct rlki_run_facts *f, const struct rlk_report_options *o)
 {
     bool sizes, eager;
     json_t *row = json_object(), *checks = json_object(), *want = json_array();
@@ -123,7 +123,7 @@ static void add_module(json_t *all, const struct rlki_bound *b, bool whole)
         rlki_set(m, "observed_call_count", json_integer(json_integer_value(observed) + (json_int_t)b->observed));
 }
 
-static json_t *framework(const struct rlki_facts *f, const char *side, size_t n)
+static json_t *framework(const struct rlki_run_facts *f, const char *side, size_t n)
 {
     json_t *o = json_object(), *all = json_object();
     uint32_t processes = 0;
@@ -142,7 +142,7 @@ static json_t *framework(const struct rlki_facts *f, const char *side, size_t n)
     return o;
 }
 
-static void judge(const struct rlki_facts *f, const struct rlki_bound *b, json_t *errors, json_t *launches)
+static void judge(const struct rlki_run_facts *f, const struct rlki_bound *b, json_t *errors, json_t *launches)
 {
     const char *want = wanted(b);
     if (want && strcmp(want, b->implementation) != 0)
@@ -165,7 +165,7 @@ static void judge(const struct rlki_facts *f, const struct rlki_bound *b, json_t
         complain(launches, b, "no kernel of it was launched");
 }
 
-json_t *rlki_row_readbacks(const struct rlki_facts *f)
+json_t *rlki_row_readbacks(const struct rlki_run_facts *f)
 {
     json_t *row = json_object(), *all = json_object(), *errors = json_array();
     json_t *launches = json_object(), *unlaunched = json_array();

@@ -14,7 +14,7 @@ json_t *rlki_number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-double rlki_metric(const struct rlki_facts *f, const char *step, const char *name)
+double rlki_metric(const struct rlki_run_facts *f, const char *step, const char *name)
 {
     const json_t *v = json_object_get(json_object_get(f->steps, step), name);
     return json_is_number(v) ? json_number_value(v) : (double)NAN;
@@ -49,7 +49,7 @@ static void compare(struct sums *s, const struct rlki_logps *train, const struct
     }
 }
 
-static const struct rlki_logps *find(const struct rlki_facts *f, const struct rlki_logps *of)
+static const struct rlki_logps *find(const struct rlki_run_facts *f, const struct rlki_logps *of)
 {
     for (size_t i = 0; i < f->nlogps; i++)
         if (f->logps[i].step == of->step && f->logps[i].rollout != of->rollout &&
@@ -67,7 +67,7 @@ static void fault(json_t *errors, const struct rlki_logps *l, const char *what)
     rlki_add(errors, rlki_json_text(text));
 }
 
-json_t *rlki_row_logp(const struct rlki_facts *f)
+json_t *rlki_row_logp(const struct rlki_run_facts *f)
 {
     struct sums s = {0};
     json_t *row = json_object(), *errors = json_copy(f->logp_faults);
@@ -104,7 +104,7 @@ json_t *rlki_row_logp(const struct rlki_facts *f)
     return row;
 }
 
-static json_t *scalar_row(const struct rlki_facts *f, const char *step, double *tokens, bool *zero)
+static json_t *scalar_row(const struct rlki_run_facts *f, const char *step, double *tokens, bool *zero)
 {
     static const char prefix[] = "train/train_current_rollout_logprob_";
     char name[96];
@@ -131,7 +131,7 @@ static json_t *scalar_row(const struct rlki_facts *f, const char *step, double *
     return row;
 }
 
-json_t *rlki_row_scalars(const struct rlki_facts *f, const json_t *logp)
+json_t *rlki_row_scalars(const struct rlki_run_facts *f, const json_t *logp)
 {
     json_t *row = json_object(), *rows = json_array(), *errors = json_array();
     const char *step;
@@ -161,7 +161,7 @@ json_t *rlki_row_scalars(const struct rlki_facts *f, const json_t *logp)
     return any ? row : rlki_not_applicable(row, "no such metrics were recorded");
 }
 
-json_t *rlki_row_offline(const struct rlki_facts *f)
+json_t *rlki_row_offline(const struct rlki_run_facts *f)
 {
     json_t *row = json_object();
     const size_t n = json_array_size(f->artifacts);

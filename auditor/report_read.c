@@ -54,7 +54,7 @@ int rlki_declared_of_op(const char *op)
 }
 
 struct scan { /* of one environment */
-    struct rlki_facts *facts;
+    struct rlki_run_facts *facts;
     uint32_t env;
     uint32_t rank; /* whose operators are counted: the lowest */
     bool ranked;
@@ -121,7 +121,7 @@ static json_t *read_hash(const char *text)
 
 static void take_hashes(struct scan *s, const struct rlk_event *e)
 {
-    struct rlki_facts *f = s->facts;
+    struct rlki_run_facts *f = s->facts;
     const char *version = e->u.note.text;
     json_t *all = json_object_get(f->hashes, version);
     if (!all) {
@@ -158,7 +158,7 @@ static void take_note(struct scan *s, const struct rlk_event *e)
 
 static int take_request(struct scan *s, const struct rlk_event *e)
 {
-    struct rlki_facts *f = s->facts;
+    struct rlki_run_facts *f = s->facts;
     const uint32_t n = e->u.request.ntokens;
     if (!rlki_grow(&f->tokens, &f->cap_tokens, f->ntokens, sizeof *f->tokens))
         return RLK_ENOMEM;
@@ -174,7 +174,7 @@ static int take_request(struct scan *s, const struct rlk_event *e)
 /* The values of `t`, checked against its digest, in the arena. RLK_ENOENT: not kept. */
 static int values(struct scan *s, const struct rlk_event *e, const struct rlk_tensor *t, uint64_t n, float **out)
 {
-    struct rlki_facts *f = s->facts;
+    struct rlki_run_facts *f = s->facts;
     struct rlk_env *env = rlk_recording_env(f->recording, s->env);
     void *bytes = NULL;
     size_t size = 0;
@@ -209,7 +209,7 @@ static int values(struct scan *s, const struct rlk_event *e, const struct rlk_te
 static int add_logps(struct scan *s, const struct rlk_event *e, const struct rlk_sample_part *part, bool rollout,
                      const float *value)
 {
-    struct rlki_facts *f = s->facts;
+    struct rlki_run_facts *f = s->facts;
     for (size_t i = 0; i < f->nlogps; i++) { /* a replica: the same bits, or a fault */
         const struct rlki_logps *l = &f->logps[i];
         if (l->step != e->who.step || l->rollout != rollout || strcmp(l->sample, part->id) != 0)
@@ -233,7 +233,7 @@ static int add_logps(struct scan *s, const struct rlk_event *e, const struct rlk
 /* Output `logp` of rlk.grpo.logprobs: of the rollout, or of the training forward. */
 static int take_logps(struct scan *s, const struct rlk_event *e)
 {
-    struct rlki_facts *f = s->facts;
+    struct rlki_run_facts *f = s->facts;
     const bool rollout = rlki_is_rollout(e->who.phase);
     const struct rlk_tensor *t = NULL;
     float *value;
@@ -267,7 +267,7 @@ static int take_logps(struct scan *s, const struct rlk_event *e)
 
 static int take_readback(struct scan *s, const struct rlk_event *e)
 {
-    struct rlki_facts *f = s->facts;
+    struct rlki_run_facts *f = s->facts;
     const char *dot = strchr(e->who.module, '.');
     struct rlki_bound *b = NULL;
     if (!dot)
@@ -297,7 +297,7 @@ static int take_readback(struct scan *s, const struct rlk_event *e)
 
 static void take_launches(struct scan *s, const struct rlk_event *e)
 {
-    struct rlki_facts *f = s->facts;
+    struct rlki_run_facts *f = s->facts;
     const bool definition = e->kind == RLK_EV_LAUNCH && strcmp(e->u.launch.entry, "graph.definition") == 0;
     for (uint32_t i = 0; i < e->nlaunches; i++) {
         const struct rlk_launch *l = &e->launches[i];
@@ -318,7 +318,7 @@ static void take_launches(struct scan *s, const struct rlk_event *e)
 
 static struct rlki_decode *decode_of(struct scan *s, const struct rlk_event *e)
 {
-    struct rlki_facts *f = s->facts;
+    struct rlki_run_facts *f = s->facts;
     for (size_t i = f->ndecode; i > 0 && f->ndecode - i < 4; i--)
         if (f->decode[i - 1].env == s->env && f->decode[i - 1].step == e->who.step &&
             f->decode[i - 1].iteration == e->who.iteration)
@@ -395,7 +395,7 @@ static int visit(void *context, const struct rlk_event *e)
     return s->rc;
 }
 
-static int scan_env(struct rlki_facts *f, size_t i)
+static int scan_env(struct rlki_run_facts *f, size_t i)
 {
     struct rlk_env *env = rlk_recording_env(f->recording, i);
     uint32_t n = 0;
@@ -409,7 +409,7 @@ static int scan_env(struct rlki_facts *f, size_t i)
     return rc;
 }
 
-static void take_manifest(struct rlki_facts *f, const char *dir)
+static void take_manifest(struct rlki_run_facts *f, const char *dir)
 {
     static const char *const keys[] = {"steps", "every", "keep_last", "max_size", "retention"};
     const json_t *m = rlk_recording_manifest(f->recording);
@@ -430,17 +430,17 @@ static void take_manifest(struct rlki_facts *f, const char *dir)
     }
 }
 
-int rlki_facts_read(struct rlki_facts *f, const char *dir, struct rlk_detail *detail)
+int rlki_run_facts_read(struct rlki_run_facts *f, const char *dir, struct rlk_detail *detail)
 {
     struct rlk_detail why = {{0}};
     struct rlk_coverage coverage;
-    *f = (struct rlki_facts){.detail = detail,
-                             .steps = json_object(),
-                             .perf = json_object(),
-                             .hashes = json_object(),
-                             .hash_faults = json_array(),
-                             .artifacts = json_array(),
-                             .logp_faults = json_array()};
+    *f = (struct rlki_run_facts){.detail = detail,
+                                 .steps = json_object(),
+                                 .perf = json_object(),
+                                 .hashes = json_object(),
+                                 .hash_faults = json_array(),
+                                 .artifacts = json_array(),
+                                 .logp_faults = json_array()};
     if (!f->steps || !f->perf || !f->hashes || !f->hash_faults || !f->artifacts || !f->logp_faults)
         return rlk_fail(detail, RLK_ENOMEM, "starting");
     int rc = rlk_recording_open(&f->recording, dir, detail);
@@ -460,7 +460,7 @@ int rlki_facts_read(struct rlki_facts *f, const char *dir, struct rlk_detail *de
     return rc;
 }
 
-void rlki_facts_release(struct rlki_facts *f)
+void rlki_run_facts_release(struct rlki_run_facts *f)
 {
     json_decref(f->steps);
     json_decref(f->perf);

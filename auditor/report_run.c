@@ -57,7 +57,7 @@ static json_t *tokens_of(const struct rlki_tokens *t, size_t n)
     return json_pack("{s:s,s:I,s:I}", "sha256", text, "sample_count", (json_int_t)n, "token_count", (json_int_t)total);
 }
 
-static json_t *all_tokens(struct rlki_facts *f)
+static json_t *all_tokens(struct rlki_run_facts *f)
 {
     json_t *all = json_object();
     if (f->ntokens)
@@ -87,7 +87,7 @@ json_t *rlki_version_digest(const json_t *tensors)
 }
 
 /* Did the run learn anything? Where nothing moves, equality says little. */
-static json_t *updates(const struct rlki_facts *f)
+static json_t *updates(const struct rlki_run_facts *f)
 {
     json_t *row = json_object(), *checks = json_object(), *seen = json_object(), *metrics, *tensors;
     const char *step, *version;
@@ -116,7 +116,7 @@ static json_t *updates(const struct rlki_facts *f)
     return known ? row : rlki_not_applicable(row, "no gradient norms were recorded");
 }
 
-static json_t *validation(const struct rlki_facts *f, const struct rlk_report_options *o)
+static json_t *validation(const struct rlki_run_facts *f, const struct rlk_report_options *o)
 {
     static const char *const rows[] = {"cudagraph", "runtime_readbacks", "runtime_scalar_logprob",
                                        "train_rollout_logprob", "updates"};
@@ -146,7 +146,7 @@ static json_t *validation(const struct rlki_facts *f, const struct rlk_report_op
     return v;
 }
 
-json_t *rlki_run(struct rlki_facts *f, const struct rlk_report_options *o)
+json_t *rlki_run(struct rlki_run_facts *f, const struct rlk_report_options *o)
 {
     json_t *run = json_object();
     rlki_set(run, "run_id", rlki_json_text(f->name));
