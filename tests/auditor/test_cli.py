@@ -50,7 +50,7 @@ def test_usage():
                  ["explain", a, a, "--event", "99"], ["first-diff", a, a, "--json", DIR / "no" / "dir.json"]):
         p = run(*args, code=2)
         assert p.stderr, args
-    for command in ("check", "report", "bisect", "accept", "baseline", "modes", "relaunch"):
+    for command in ("check", "bisect", "accept", "baseline", "modes", "relaunch"):
         assert "not built yet" in run(command, a, code=2).stderr
     for option in ("--accept", "--plan", "--html"):
         assert "not built yet" in run("first-diff", a, a, option, DIR / "f", code=2).stderr
