@@ -128,24 +128,7 @@ bool rlki_stop(const struct rlki_audit *audit)
 
 bool rlki_partial(const struct rlki_audit *audit)
 {
-    static const char *const keys[] = {"steps", "every", "keep_last", "max_size", "retention"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const json_t *a = json_object_get(audit->side[0].manifest, keys[i]);
-        const json_t *b = json_object_get(audit->side[1].manifest, keys[i]);
-        if ((a && !json_is_null(a)) || (b && !json_is_null(b)))
-            if (!json_equal(a, b))
-                return true;
-    }
-    return false;
-}
-
-/* Other layouts: by the manifest, or where it says nothing by the number of ranks. */
-static bool layouts_differ(const struct rlki_side *a, const struct rlki_side *b)
-{
-    if (a->has_layout && b->has_layout)
-        return a->layout.tp != b->layout.tp || a->layout.cp != b->layout.cp || a->layout.ep != b->layout.ep ||
-               a->layout.dp != b->layout.dp || a->layout.pp != b->layout.pp;
-    return a->world != b->world;
+    return rlki_other_retention(&audit->side[0], &audit->side[1]);
 }
 
 int rlki_audit_open(struct rlki_audit *audit, const struct rlk_audit_options *options, struct rlk_detail *detail)
@@ -163,7 +146,7 @@ int rlki_audit_open(struct rlki_audit *audit, const struct rlk_audit_options *op
     if (rc == RLK_OK)
         rc = rlki_side_open(&audit->side[1], 'b', options->phases ? options->a : options->b, &audit->names, detail);
     if (rc == RLK_OK) {
-        audit->same_layout = !layouts_differ(&audit->side[0], &audit->side[1]);
+        audit->same_layout = !rlki_layouts_differ(&audit->side[0], &audit->side[1]);
         audit->cross = options->phases || options->map || options->by_name || !audit->same_layout;
     }
     return rc;

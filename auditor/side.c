@@ -154,6 +154,26 @@ int rlki_side_open(struct rlki_side *side, char letter, const char *dir, struct 
     return load_completeness(side, detail);
 }
 
+bool rlki_other_retention(const struct rlki_side *a, const struct rlki_side *b)
+{
+    static const char *const keys[] = {"steps", "every", "keep_last", "max_size", "retention"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *of_a = json_object_get(a->manifest, keys[i]), *of_b = json_object_get(b->manifest, keys[i]);
+        if ((of_a && !json_is_null(of_a)) || (of_b && !json_is_null(of_b)))
+            if (!json_equal(of_a, of_b))
+                return true;
+    }
+    return false;
+}
+
+bool rlki_layouts_differ(const struct rlki_side *a, const struct rlki_side *b)
+{
+    if (a->has_layout && b->has_layout)
+        return a->layout.tp != b->layout.tp || a->layout.cp != b->layout.cp || a->layout.ep != b->layout.ep ||
+               a->layout.dp != b->layout.dp || a->layout.pp != b->layout.pp;
+    return a->world != b->world;
+}
+
 void rlki_side_close(struct rlki_side *side)
 {
     for (size_t i = 0; side->env && i < side->nenv; i++) {

@@ -80,6 +80,10 @@ struct rlki_side {
 int rlki_side_open(struct rlki_side *side, char letter, const char *dir, struct rlki_names *names,
                    struct rlk_detail *detail);
 void rlki_side_close(struct rlki_side *side);
+/* Were the two kept by different retention (--steps, --every, --keep-last)? Then a missing step means nothing. */
+bool rlki_other_retention(const struct rlki_side *a, const struct rlki_side *b);
+/* Other layouts: by the manifest, or where it says nothing by the number of ranks. */
+bool rlki_layouts_differ(const struct rlki_side *a, const struct rlki_side *b);
 
 /* First total of (step, rank); *n of them. NULL and 0 if none. */
 const struct rlki_total *rlki_side_totals(const struct rlki_side *side, int64_t step, uint32_t rank, size_t *n);

@@ -14,7 +14,7 @@
     BUILT("explain", rlki_audit_explain, "one event on both sides: inputs, producers, kernels, why it is a root")      \
     LATER("check", "findings in one recording")                                                                        \
     BUILT("report", rlki_audit_report, "the cross-layout report of two recordings")                                    \
-    LATER("bisect", "first differing step, phase and module by roll-ups alone")                                        \
+    BUILT("bisect", rlki_audit_bisect, "first differing step, phase and module by roll-ups alone")                     \
     LATER("accept", "accept a known drift")                                                                            \
     LATER("baseline", "save and check a baseline")                                                                     \
     LATER("modes", "compare modes")                                                                                    \
@@ -29,6 +29,7 @@ struct rlki_audit_with {
 };
 
 /* Text of a result, from its JSON: one screen. */
+void rlki_audit_print_node(FILE *to, const json_t *node, const json_t *also); /* NODE of bisect and baseline */
 void rlki_audit_print_first_diff(FILE *to, const json_t *result, const struct rlki_audit_with *with);
 void rlki_audit_print_explain(FILE *to, const json_t *result, const struct rlki_audit_with *with);
 
