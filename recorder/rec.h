@@ -70,6 +70,7 @@ struct rlki_rec {
     struct rlki_meta *meta;     /* said before there was an environment */
     int main_seen;              /* atomic: the main thread has a record, so its exit is noticed */
     int watched;                /* atomic: a watcher runs (rec_watch.c) */
+    struct rlki_gpu *gpu;       /* atomic: the device's tensors, from the first on (rec_gpu.h) */
     struct rlki_rec *inherited; /* the parent's, kept reachable, never used */
 };
 
@@ -126,12 +127,18 @@ struct rlki_launch_hooks {
     uint64_t (*begin)(void);
     const struct rlk_range *(*end)(uint64_t mark, uint32_t *n);
     void (*close)(void);
+    /* While on, what the calling thread asks of the driver is the recorder's own, not the program's. */
+    void (*own)(bool on);
 };
 extern const struct rlki_launch_hooks *rlki_launch_hooks; /* atomic */
 static inline const struct rlki_launch_hooks *rlki_launch_plane(void)
 {
     return __atomic_load_n(&rlki_launch_hooks, __ATOMIC_ACQUIRE);
 }
+
+/* CUDA is in use and the driver did not load us: says who took the one place there is for an injected library
+ * (rec_injection.c). `in_use`: CUDA is known to have started. */
+void rlki_injection_check(bool in_use);
 
 /* ---- contexts (rec_span.c) */
 #define RLKI_OWN_STEP 1u

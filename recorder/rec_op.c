@@ -1,5 +1,6 @@
 /* rec_op.c - events from *_begin to op_end, and events that the caller made. */
 #include "recorder/rec_op.h"
+#include "recorder/rec_gpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +45,7 @@ void rlki_ops_free(struct rlk_tap_ctx *ctx)
         free(op->out);
         free(op->writes);
         free(op->attrs);
+        free(op->gpu);
         free(op);
     }
 }
@@ -72,7 +74,7 @@ static struct rlk_tap_op *begin(struct rlk_tap_ctx *ctx, enum rlk_event_kind kin
         return NULL;
     }
     op->ctx = ctx;
-    op->nin = op->nout = 0;
+    op->nin = op->nout = op->ngpu = 0;
     op->broken = false;
     op->event = (struct rlk_event){.kind = kind, .rank = ctx->rank->rank, .autotune = ctx->autotune != 0};
     struct rlk_identity *who = &op->event.who;
@@ -216,11 +218,18 @@ static bool join(struct rlk_tap_op *op)
     return all || op->event.ntensors == 0;
 }
 
+static void forget_tickets(struct rlk_tap_op *op)
+{
+    rlki_gpu_forget(op->ctx->state, op->in, op->nin);
+    rlki_gpu_forget(op->ctx->state, op->out, op->nout);
+}
+
 void rlki_op_end(struct rlk_tap_op *op)
 {
     struct rlki_track *track = op->ctx->state->track;
     uint64_t seq = 0;
     int rc = RLK_ENOMEM;
+    rlki_gpu_launch(op);
     end_launches(op);
     if (!op->broken && join(op))
         rc = rlki_rec_put(op->ctx->state, &op->event, &seq);
@@ -228,17 +237,21 @@ void rlki_op_end(struct rlk_tap_op *op)
         rlki_rec_lost(op->ctx->state, "an event is too large, or memory is out: it is left out and counted");
     for (uint32_t i = 0; i < op->nout; i++) {
         const struct rlki_write *w = &op->writes[i];
-        if (rc == RLK_OK && w->geometry)
+        const bool known = op->out[i].state == RLK_T_DIGESTED || op->out[i].state == RLK_T_PENDING;
+        if (rc == RLK_OK && w->geometry && known)
             rlki_track_wrote(track, w->generation, w->version, seq, op->event.who.step, i, w->geometry);
         else
             rlki_track_forget(track, w->generation); /* nobody can refer to what is not recorded */
     }
+    if (rc)
+        forget_tickets(op);
     to_idle(op);
 }
 
 void rlki_op_cancel(struct rlk_tap_op *op)
 {
     end_launches(op);
+    forget_tickets(op);
     /* It may have written before it threw, and its writes are nobody's. */
     for (uint32_t i = 0; i < op->nin; i++)
         rlki_track_forget(op->ctx->state->track, op->in[i].alloc);

@@ -19,6 +19,8 @@ struct rlk_tap_op {
     uint32_t nin, nout, in_capacity, out_capacity;
     struct rlk_attr *attrs;
     uint32_t attr_capacity;
+    struct rlki_gpu_item *gpu; /* device tensors to be digested by the next rlki_gpu_launch() */
+    uint32_t ngpu, gpu_capacity;
     const struct rlki_launch_hooks *launches; /* begin was called on these; NULL = on none */
     uint64_t launch_mark;
     bool broken; /* out of memory or past a bound: not recorded, counted as lost */

@@ -1,5 +1,6 @@
 /* rec_state.c - the environment of this process: opened at the first event, written to, closed at the end; faults. */
 #include "recorder/rec.h"
+#include "recorder/rec_gpu.h"
 #include "recorder/rlk_env.h"
 
 #include <signal.h>
@@ -93,8 +94,11 @@ static int open_writer(struct rlki_rec *state, struct rlk_detail *detail)
 {
     char dir[PATH_MAX + 64];
     int rc = RLK_EEXIST;
-    struct rlk_writer_options options = {
-        .dir = dir, .max_bytes = rlki_options.max_bytes, .keep_last_steps = rlki_options.keep_last};
+    struct rlk_writer_options options = {.dir = dir,
+                                         .max_bytes = rlki_options.max_bytes,
+                                         .keep_last_steps = rlki_options.keep_last,
+                                         .resolve = rlki_gpu_resolve,
+                                         .resolve_context = state};
     /* The name is taken when this process has recorded before an exec, or had a namesake whose number was used again:
      * then the number goes on above what the kernel gives out. */
     for (long long pid = getpid(); rc == RLK_EEXIST && pid < 1000ll << PID_BITS; pid += 1ll << PID_BITS) {
@@ -196,6 +200,8 @@ int rlki_rec_put(struct rlki_rec *state, struct rlk_event *event, uint64_t *seq)
     if (rc == RLK_ESTATE)
         rlk_writer_fault(state->writer, &fault);
     rlki_thread_leave(thread);
+    if (rc == RLK_EFULL)
+        rlki_gpu_stalled(state);
     if (rc)
         report(rc, &fault, event);
     return rc;
@@ -304,8 +310,10 @@ void rlki_rec_close(void)
     struct rlk_detail detail = {""};
     if (!state)
         return;
+    rlki_gpu_close(state);
     if (rlki_launch_plane())
         rlki_launch_plane()->close();
+    rlki_injection_check(false);
     int was = __atomic_exchange_n(&state->phase, RLKI_CLOSED, __ATOMIC_SEQ_CST);
     if (was != RLKI_OPEN) {
         if (was == RLKI_FAILED)

@@ -1,8 +1,10 @@
 /* rec_table.c - the table of rlk_tap.h: the border between the program and the recorder. Each entry refuses NULL and
  * what a forked child inherited, and leaves errno as it was. */
+#include "recorder/rec_gpu.h"
 #include "recorder/rec_op.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -244,6 +246,11 @@ static void tap_finish(void)
     BORDER(true, rlki_rec_close());
 }
 
+static void tap_op_run(struct rlk_tap_op *op)
+{
+    BORDER(usable_op(op), rlki_gpu_launch(op));
+}
+
 static struct rlk_tap_api table = {
     .abi = RLK_TAP_ABI,
     .ctx = tap_ctx,
@@ -278,7 +285,38 @@ static struct rlk_tap_api table = {
     .fault = tap_fault,
     .flush = tap_flush,
     .finish = tap_finish,
+    .op_run = tap_op_run,
 };
+
+/* Callers of ABI 1 show a tensor that ends before `device`: nothing behind it may be read. */
+static struct rlk_tap_api table1;
+
+static struct rlk_tap_tensor from_abi1(const struct rlk_tap_tensor *tensor)
+{
+    struct rlk_tap_tensor whole = {0};
+    if (tensor)
+        memcpy(&whole, tensor, offsetof(struct rlk_tap_tensor, device));
+    return whole;
+}
+
+static void tap_op_in1(struct rlk_tap_op *op, const struct rlk_tap_tensor *tensor)
+{
+    struct rlk_tap_tensor whole = from_abi1(tensor);
+    tap_op_in(op, tensor ? &whole : NULL);
+}
+
+static void tap_op_out1(struct rlk_tap_op *op, const struct rlk_tap_tensor *tensor)
+{
+    struct rlk_tap_tensor whole = from_abi1(tensor);
+    tap_op_out(op, tensor ? &whole : NULL);
+}
+
+static void tap_leaf1(struct rlk_tap_ctx *ctx, const struct rlk_tap_tensor *tensor, const char *reference,
+                      const char *sha256, const char *generator, uint64_t seed)
+{
+    struct rlk_tap_tensor whole = from_abi1(tensor);
+    tap_leaf(ctx, tensor ? &whole : NULL, reference, sha256, generator, seed);
+}
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -287,6 +325,12 @@ static void start(void)
     int saved = errno;
     /* Options first: the fork hook reads them. */
     table.level = rlki_options_read(&rlki_options) && rlki_process_start() ? rlki_options.level : RLK_TAP_OFF;
+    table1 = table;
+    table1.abi = 1;
+    table1.op_in = tap_op_in1;
+    table1.op_out = tap_op_out1;
+    table1.leaf = tap_leaf1;
+    table1.op_run = NULL;
     errno = saved;
 }
 
@@ -295,10 +339,10 @@ __attribute__((visibility("default"))) const struct rlk_tap_api *rlk_tap_table(u
 
 const struct rlk_tap_api *rlk_tap_table(uint32_t abi)
 {
-    if (abi != RLK_TAP_ABI)
+    if (abi != RLK_TAP_ABI && abi != 1)
         return NULL;
     pthread_once(&once, start);
-    return &table;
+    return abi == 1 ? &table1 : &table;
 }
 
 /* After the program's own exit handlers: what they record is still kept. */

@@ -1,4 +1,5 @@
 /* rec_tensor.c - one tensor of an event: digested, by reference, or the reason why neither. */
+#include "recorder/rec_gpu.h"
 #include "recorder/rec_op.h"
 #include "store/rlk_place.h"
 
@@ -119,21 +120,46 @@ static void take_samples(struct rlk_tap_op *op, const struct rlk_tap_tensor *fro
     out->nsamples = parts ? from->nsamples : 0;
 }
 
+static bool is_empty(const struct rlk_view *view)
+{
+    for (uint32_t d = 0; d < view->ndim; d++)
+        if (view->shape[d] == 0)
+            return true;
+    return false;
+}
+
 static void take_payload(struct rlk_tap_op *op, const struct rlk_tap_tensor *from, struct rlk_tensor *out)
 {
     const struct rlk_identity *who = &op->event.who;
     void *bytes = NULL;
     size_t n = 0;
-    if ((out->state != RLK_T_DIGESTED && out->state != RLK_T_REFERENCE) ||
+    if ((out->state != RLK_T_DIGESTED && out->state != RLK_T_REFERENCE && out->state != RLK_T_PENDING) ||
         !(from->payload || rlk_select_match(rlki_options.payload, who->step, who->module, who->op, from->name)))
         return;
-    int rc = rlki_payload_bytes(&from->view, &bytes, &n);
+    struct rlk_view view = from->view;
+    void *fetched = NULL;
+    int rc = from->device && !is_empty(&view) ? rlki_gpu_fetch(op->ctx->state, from, &view, &fetched) : RLK_OK;
+    if (rc == RLK_OK)
+        rc = rlki_payload_bytes(&view, &bytes, &n);
+    free(fetched);
     if (rc == RLK_OK)
         rc = rlki_rec_payload(op->ctx->state, bytes, n, &out->payload);
     free(bytes);
     out->has_payload = rc == RLK_OK;
     if (rc && rc != RLK_ESTATE) /* that one is said where the event is put */
-        rlki_fault("payload", "the bytes of a tensor could not be kept (memory, or the queue is full)");
+        rlki_fault("payload",
+                   "the bytes of a tensor could not be kept (memory, the queue is full, or a device refused)");
+}
+
+static void add_device(struct rlk_tap_op *op, enum rlk_role role, uint32_t index, const struct rlk_tap_tensor *from,
+                       struct rlk_tensor *out)
+{
+    if (from->device != RLK_TAP_CUDA)
+        not_digested(out, "device");
+    else if (!from->view.storage)
+        not_digested(out, "no-storage");
+    else if (!rlki_gpu_add(op, role, index, from, out))
+        op->broken = true;
 }
 
 void rlki_tensor_make(struct rlk_tap_op *op, enum rlk_role role, uint32_t index, const struct rlk_tap_tensor *from,
@@ -166,6 +192,8 @@ void rlki_tensor_make(struct rlk_tap_op *op, enum rlk_role role, uint32_t index,
         not_digested(out, "autotune");
     } else if (role == RLK_ROLE_IN && refer(op, from, geometry, out)) {
         ;
+    } else if (from->device && !is_empty(view)) {
+        add_device(op, role, index, from, out);
     } else if (rlk_digest_view(&out->sums, &out->composable, view, from->place, &detail)) {
         memset(&out->sums, 0, sizeof out->sums);
         not_digested(out, "unreadable");
@@ -176,5 +204,5 @@ void rlki_tensor_make(struct rlk_tap_op *op, enum rlk_role role, uint32_t index,
     if (write)
         *write = (struct rlki_write){.generation = from->generation,
                                      .version = from->version,
-                                     .geometry = out->state == RLK_T_DIGESTED ? geometry : NULL};
+                                     .geometry = geometry}; /* op_end looks at the state that it has then */
 }

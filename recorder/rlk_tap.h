@@ -51,9 +51,22 @@ struct rlk_tap_tensor {
     bool always_digest;                    /* an input: never by reference */
     bool payload;                          /* keep the bytes, whatever --payload says */
     const char *reason;
+    /* Since ABI 2. Where the storage is. On a device `view.storage` is an address of the device `ordinal` (as the process
+     * counts them), and the bytes are those that `stream` (a CUstream; NULL = the legacy default stream) would read next:
+     * they are digested there, in stream order, without a wait. Whatever makes the operator's own use of the memory safe
+     * (the same stream, an event, record_stream) makes the digest's safe too: it is enqueued before op_run or op_end
+     * returns. */
+    uint8_t device; /* enum rlk_tap_device */
+    int32_t ordinal;
+    void *stream;
 };
 
-#define RLK_TAP_ABI 1u
+enum rlk_tap_device {
+    RLK_TAP_HOST = 0,
+    RLK_TAP_CUDA = 1,
+};
+
+#define RLK_TAP_ABI 2u     /* 1: the same without what is marked; a recorder serves both */
 struct rlk_tap_api { /* what the recorder's library exports as rlk_tap_table(RLK_TAP_ABI) */
     uint32_t abi;
     enum rlk_tap_level level;
@@ -96,6 +109,9 @@ struct rlk_tap_api { /* what the recorder's library exports as rlk_tap_table(RLK
     /* Closes this process's environment with its END record now, for a runtime that leaves through _exit (a worker process
      * of a fork server); contexts are NULL afterwards. A return from main and exit() do it by themselves. */
     void (*finish)(void);
+    /* Since ABI 2. All inputs were shown, the operator runs now: the digests of those on a device are enqueued in one go.
+     * Without it they are enqueued by op_end, which is too late for an input that the operator overwrites. */
+    void (*op_run)(struct rlk_tap_op *);
 };
 
 /* The recorder's table, or NULL when nobody records. Cheap; opens the recorder on the first call in the process. */

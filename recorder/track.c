@@ -19,12 +19,13 @@ struct entry {
     int64_t step;
     struct written *first, *last;
     uint32_t nwritten;
+    bool poisoned;
 };
 
 struct shard {
     pthread_mutex_t lock;
     struct entry *slots; /* open addressing, linear probing, a power of two */
-    size_t capacity, used, max;
+    size_t capacity, used, max, poisoned;
     uint64_t victim;
 };
 
@@ -107,7 +108,7 @@ static bool make_room(struct shard *shard)
 {
     if (shard->used >= shard->max) {
         size_t i = (size_t)mix(++shard->victim) & (shard->capacity - 1);
-        while (!shard->slots[i].generation)
+        while (!shard->slots[i].generation || shard->slots[i].poisoned)
             i = (i + 1) & (shard->capacity - 1);
         erase(shard, i);
     }
@@ -153,7 +154,9 @@ void rlki_track_wrote(struct rlki_track *track, uint64_t generation, uint64_t ve
     pthread_mutex_lock(&shard->lock);
     size_t i = shard->capacity ? probe(shard, generation) : 0;
     bool found = shard->capacity && shard->slots[i].generation == generation;
-    if (w && !found && make_room(shard)) {
+    if (found && shard->slots[i].poisoned) {
+        found = false;
+    } else if (w && !found && make_room(shard)) {
         i = probe(shard, generation);
         shard->slots[i] = (struct entry){.generation = generation, .version = version, .seq = seq};
         shard->used++;
@@ -188,8 +191,32 @@ void rlki_track_forget(struct rlki_track *track, uint64_t generation)
     pthread_mutex_lock(&shard->lock);
     if (shard->capacity) {
         size_t i = probe(shard, generation);
-        if (shard->slots[i].generation == generation)
+        if (shard->slots[i].generation == generation && !shard->slots[i].poisoned)
             erase(shard, i);
+    }
+    pthread_mutex_unlock(&shard->lock);
+}
+
+void rlki_track_poison(struct rlki_track *track, uint64_t generation)
+{
+    if (!generation)
+        return;
+    struct shard *shard = shard_of(track, generation);
+    pthread_mutex_lock(&shard->lock);
+    size_t i = shard->capacity ? probe(shard, generation) : 0;
+    bool found = shard->capacity && shard->slots[i].generation == generation;
+    /* Half of them at most: an entry that may go must be there to be found. */
+    if (!found && shard->poisoned < shard->max / 2 && make_room(shard)) {
+        i = probe(shard, generation);
+        shard->slots[i] = (struct entry){.generation = generation};
+        shard->used++;
+        found = true;
+    }
+    if (found && !shard->slots[i].poisoned && shard->poisoned < shard->max / 2) {
+        written_free(&shard->slots[i]);
+        shard->slots[i].version = 0;
+        shard->slots[i].poisoned = true;
+        shard->poisoned++;
     }
     pthread_mutex_unlock(&shard->lock);
 }

@@ -18,6 +18,9 @@ void rlki_track_wrote(struct rlki_track *track, uint64_t generation, uint64_t ve
                       uint32_t output, const struct rlki_geometry *geometry);
 /* The producer of unknown origin: freed, written by something unrecorded. */
 void rlki_track_forget(struct rlki_track *track, uint64_t generation);
+/* It is written again and again by something unrecorded (a graph's replays): from now on nobody's producer, whatever is
+ * written to it. */
+void rlki_track_poison(struct rlki_track *track, uint64_t generation);
 
 struct rlki_producer {
     uint64_t seq;

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* The driver's few entry points that we need; CUresult is an int, handles are pointers. Declared here so that the file
  * builds without a CUDA toolkit. Values and names: cuda.h. */
@@ -21,6 +22,8 @@ struct driver {
     int (*mem_alloc)(uint64_t *, size_t);
     int (*mem_free)(uint64_t);
     int (*memset_d8)(uint64_t, unsigned char, size_t);
+    int (*mem_host_register)(void *, size_t, unsigned);
+    int (*mem_host_unregister)(void *);
     int (*mem_host_alloc)(void **, size_t, unsigned);
     int (*mem_host_free)(void *);
     int (*mem_host_device_pointer)(uint64_t *, void *, unsigned);
@@ -52,6 +55,8 @@ struct rlk_gpu_digester {
     uint32_t slots, captured_slots, captured_next, target_blocks;
     uint64_t acc, captured_acc, ring; /* device */
     struct rlkg_record *records;      /* slots ordinary ones, then slots of captured replays */
+    size_t host_bytes;
+    bool ours; /* else the driver's */
     uint64_t records_device;
     volatile uint64_t *consumed; /* host word that the device reads: captured results handed over */
     uint64_t consumed_device;
@@ -83,6 +88,8 @@ static int load_driver(struct driver *cu, struct rlk_detail *detail)
         ENTRY("cuMemAlloc_v2", mem_alloc),
         ENTRY("cuMemFree_v2", mem_free),
         ENTRY("cuMemsetD8_v2", memset_d8),
+        ENTRY("cuMemHostRegister_v2", mem_host_register),
+        ENTRY("cuMemHostUnregister", mem_host_unregister),
         ENTRY("cuMemHostAlloc", mem_host_alloc),
         ENTRY("cuMemFreeHost", mem_host_free),
         ENTRY("cuMemHostGetDevicePointer_v2", mem_host_device_pointer),
@@ -102,19 +109,40 @@ static int load_driver(struct driver *cu, struct rlk_detail *detail)
     return RLK_OK;
 }
 
+/* Our own pages, registered: the driver's would vanish with the context under a drain that is reading them. A forked
+ * child does not get them, so a fork cannot give the parent other pages than those that the device writes. Where the
+ * driver registers no memory (some containers), its own. */
+static int host_memory(struct rlk_gpu_digester *d, size_t bytes, struct rlk_detail *detail)
+{
+    void *host = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (host == MAP_FAILED)
+        return rlk_fail(detail, RLK_ENOMEM, "no memory for %zu bytes of results", bytes);
+    madvise(host, bytes, MADV_DONTFORK);
+    memset(host, 0, bytes);
+    d->ours = d->cu.mem_host_register(host, bytes, CU_HOST_PORTABLE | CU_HOST_MAPPED) == 0;
+    if (!d->ours) {
+        munmap(host, bytes);
+        if (d->cu.mem_host_alloc(&host, bytes, CU_HOST_PORTABLE | CU_HOST_MAPPED))
+            return rlk_fail(detail, RLK_ENOMEM, "no pinned memory for %zu bytes of results", bytes);
+        memset(host, 0, bytes);
+    }
+    d->records = host;
+    d->host_bytes = bytes;
+    return RLK_OK;
+}
+
 static int allocate(struct rlk_gpu_digester *d, struct rlk_detail *detail)
 {
     const size_t acc_bytes = ((size_t)d->slots + d->captured_slots) * sizeof(struct rlkg_acc);
     const size_t record_bytes = 2 * (size_t)d->slots * sizeof(struct rlkg_record);
-    void *host = NULL;
     if (d->cu.mem_alloc(&d->acc, acc_bytes) || d->cu.mem_alloc(&d->ring, sizeof(struct rlkg_captured)) ||
         d->cu.memset_d8(d->acc, 0, acc_bytes) || d->cu.memset_d8(d->ring, 0, sizeof(struct rlkg_captured)))
         return rlk_fail(detail, RLK_ENOMEM, "no device memory for %zu bytes of accumulators", acc_bytes);
     d->captured_acc = d->acc + (uint64_t)d->slots * sizeof(struct rlkg_acc);
-    if (d->cu.mem_host_alloc(&host, record_bytes + 64, CU_HOST_PORTABLE | CU_HOST_MAPPED))
-        return rlk_fail(detail, RLK_ENOMEM, "no pinned memory for %zu bytes of results", record_bytes);
-    d->records = host;
-    memset(host, 0, record_bytes + 64);
+    int err = host_memory(d, record_bytes + 64, detail);
+    if (err)
+        return err;
+    void *host = d->records;
     d->consumed = (volatile uint64_t *)(void *)((char *)host + record_bytes);
     if (d->cu.mem_host_device_pointer(&d->records_device, host, 0))
         return rlk_fail(detail, RLK_EUNSUPPORTED, "pinned memory is not mapped to the device");
@@ -188,8 +216,13 @@ void rlk_gpu_digester_free(struct rlk_gpu_digester *d, bool lost)
         if (d->module)
             d->cu.module_unload(d->module);
     }
-    if (!lost && d->records)
+    if (d->records && d->ours) {
+        if (!lost)
+            d->cu.mem_host_unregister(d->records);
+        munmap(d->records, d->host_bytes);
+    } else if (d->records && !lost) {
         d->cu.mem_host_free(d->records);
+    }
     pthread_mutex_destroy(&d->lock);
     free(d->void_ticket);
     free(d);
@@ -264,7 +297,7 @@ int rlk_gpu_digest_enqueue(struct rlk_gpu_digester *d, const struct rlk_view *vi
         d->cu.launch(segments <= 8 ? d->small : d->large, blocks, 1, 1, RLKG_THREADS, 1, 1, 0, stream, arguments, NULL);
     if (code) {
         give_up(d, (uint32_t)n, &p.head);
-        err = rlk_fail(detail, RLK_EUNSUPPORTED, "the digest kernel did not launch (CUDA error %d)", code);
+        err = rlk_fail(detail, RLK_ESTATE, "the digest kernel did not launch (CUDA error %d)", code);
         goto out;
     }
     *first = p.head.id;
@@ -273,6 +306,11 @@ int rlk_gpu_digest_enqueue(struct rlk_gpu_digester *d, const struct rlk_view *vi
 out:
     pthread_mutex_unlock(&d->lock);
     return err;
+}
+
+uint64_t rlk_gpu_digest_next(const struct rlk_gpu_digester *d)
+{
+    return __atomic_load_n(&d->next, __ATOMIC_ACQUIRE);
 }
 
 /* Reads the record if all its words carry `seq`: the device writes them in any order. */

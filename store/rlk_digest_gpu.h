@@ -3,7 +3,8 @@
  *
  * Uses the driver through libcuda.so.1, opened at run time: nothing here needs a GPU, a driver or cudart to build or
  * load. Results come back through a ring in host memory that the device writes; drain() only reads memory. Memory:
- * slots * 90 bytes on the device and slots * 289 bytes on the host, pinned (defaults: 2.9 MB and 9.5 MB).
+ * slots * 90 bytes on the device and slots * 289 bytes on the host, pinned (defaults: 2.9 MB and 9.5 MB). The host's
+ * part is our own, registered with the driver: a context that the program destroys does not take it away under a drain.
  *
  * Threads: enqueue and drain may run on different threads; enqueue from several threads is serialised inside.
  */
@@ -33,10 +34,15 @@ int rlk_gpu_digest_plan(const struct rlk_view *view, const struct rlk_place *pla
 /* Digests n tensors with one launch on `stream` (CUstream; NULL = legacy default). view.storage = device address of the
  * storage. places may be NULL, as may each places[i]. Result i carries ticket *first + i. `captured`: the stream is
  * being captured; the launch then owns its accumulators for good, and each replay yields the same tickets again.
- * RLK_EFULL: too many outstanding (drain, then again). On any error nothing was launched. */
+ * RLK_EFULL: too many outstanding (drain, then again). RLK_EUNSUPPORTED, RLK_EINVAL: a tensor, see plan. RLK_ESTATE:
+ * the driver refuses the launch (its error is in *detail; the program's own next call meets it just the same). On any
+ * error nothing was launched. */
 int rlk_gpu_digest_enqueue(struct rlk_gpu_digester *digester, const struct rlk_view *views,
                            const struct rlk_place *const *places, size_t n, void *stream, bool captured,
                            uint64_t *first, struct rlk_detail *detail);
+
+/* The ticket that the next ordinary tensor will get: for a caller that lets no other enqueue meanwhile. */
+uint64_t rlk_gpu_digest_next(const struct rlk_gpu_digester *digester);
 
 /* Hands over the results that have arrived: ordinary ones in ticket order, those of captured replays in the order of
  * arrival; returns how many. A replay that finds the ring full loses results: the caller, who counts replays, sees the

@@ -382,11 +382,32 @@ static void on_resource(CUpti_CallbackId cbid, const CUpti_ResourceData *data)
     }
 }
 
+/* The recorder's own calls: its kernels are counted as such, nothing else of it is looked at. */
+static __thread bool own_calls;
+
+static void set_own(bool on)
+{
+    own_calls = on;
+}
+
+static void on_own(CUpti_CallbackId cbid, const CUpti_CallbackData *data)
+{
+    const enum action action = cbid < 1024 ? (enum action)action_of[cbid] : NOTHING;
+    if (data->callbackSite == CUPTI_API_EXIT && action == LAUNCH &&
+        *(const CUresult *)data->functionReturnValue == CUDA_SUCCESS)
+        rlki_count_launches(RLKI_FATE_OWN, 1);
+}
+
 static void CUPTIAPI callback(void *context, CUpti_CallbackDomain domain, CUpti_CallbackId cbid, const void *data)
 {
     (void)context;
     if (inside)
         return;
+    if (own_calls) {
+        if (domain == CUPTI_CB_DOMAIN_DRIVER_API)
+            on_own(cbid, data);
+        return;
+    }
     inside = true;
     if (domain == CUPTI_CB_DOMAIN_DRIVER_API)
         on_driver(cbid, data);
@@ -524,7 +545,8 @@ int InitializeInjection(void)
         return 1;
     }
     running = true;
-    static const struct rlki_launch_hooks hooks = {rlki_launches_begin, rlki_launches_end, rlki_launch_plane_close};
+    static const struct rlki_launch_hooks hooks = {rlki_launches_begin, rlki_launches_end, rlki_launch_plane_close,
+                                                   set_own};
     __atomic_store_n(&rlki_launch_hooks, &hooks, __ATOMIC_RELEASE);
     cupti.version(&version);
     snprintf(text, sizeof text, "%u from %s", version, cupti.path);

@@ -84,6 +84,10 @@ std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFuncti
         a.s = info->overload.c_str();
         rlk_tap()->op_attr(st->op, &a);
     }
+    if (info->non_blocking >= 0 && static_cast<size_t>(info->non_blocking) < args.size()) {
+        const IValue &v = args[static_cast<size_t>(info->non_blocking)];
+        st->later = v.isBool() && v.toBool();
+    }
     TapTensor tt;
     for (size_t i = 0; i < args.size() && i < info->args.size(); i++) {
         uint8_t role = info->c10d ? c10d_role(info, i, args) : info->args[i];
@@ -93,6 +97,7 @@ std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFuncti
         bool any = false;
         each_tensor(args[i], [&](const at::Tensor &t) {
             any = true;
+            st->device |= !t.device().is_cpu();
             if (put_number(st->op, info->arg_names[i], t))
                 return;
             if (has_bytes(t))
@@ -106,13 +111,15 @@ std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFuncti
             st->inputs++;
             if (st->op) {
                 name_it(tt, info->arg_names[i], member);
-                put_in(st->op, t, tt, th.compiled > 0);
+                put_in(st->op, t, tt, th.compiled > 0, st->later);
             }
             member += member >= 0;
         });
         if (!any && st->op)
             put_attr(st->op, info->arg_names[i], args[i], info->defaults[i]);
     }
+    if (st->op)
+        rlk_tap()->op_run(st->op);
     return st;
 }
 
@@ -257,9 +264,14 @@ void end_op(Thread &th, const at::RecordFunction &fn, OpState *st)
     bool unknown = st->info->alloc || st->info->alias || th.compiled > 0;
     int what = st->info->resize ? RESIZES : st->info->alloc && !th.compiled ? ALLOCATES : WRITES;
     raise_versions(tensors, unknown, what);
-    for (const Output &o : outs)
+    for (Output &o : outs) {
         if (o.reason)
             storage_undefined(o.tensor, o.reason);
+        if (st->later && st->device && o.tensor.device().is_cpu()) {
+            o.reason = "async";
+            storage_async(o.tensor);
+        }
+    }
     if (!st->op)
         return;
     if ((outs.empty() && (aliases || st->inputs == 0)) || all_meta) {
@@ -411,7 +423,7 @@ PyObject *py_module_begin(PyObject *, PyObject *args)
             if (!tensors || !g_on) Py_RETURN_NONE;
             rlk_tap_ctx *ctx = th.suppress ? nullptr : rlkt_enter(th.spans, rlkt_top(th.spans));
             rlk_tap_op *op = ctx ? rlk_tap()->op_begin(ctx, "module", nullptr) : nullptr;
-            put_named(op, names, tensors, false); th.modules.push_back(op););
+            put_named(op, names, tensors, false); if (op) rlk_tap()->op_run(op); th.modules.push_back(op););
 }
 
 /* module_end([names, tensors, output names, outputs]): without outputs the module threw */

@@ -57,6 +57,8 @@ struct OpState : at::ObserverContext {
     rlk_tap_ctx *ctx = nullptr;
     int exceptions = 0;
     bool meta = false;
+    bool later = false;  /* non_blocking: a copy that goes on after the call */
+    bool device = false; /* an argument lies on a device */
     uint8_t pass = RLKT_FWD;
     uint32_t inputs = 0;
     std::vector<const c10::StorageImpl *> seen; /* of inputs: an output there is an alias */

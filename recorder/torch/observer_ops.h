@@ -30,6 +30,7 @@ struct OpInfo {
     bool composite_cpu, composite_cuda, autocast_cpu, autocast_cuda, view, alloc, resize, alias, random, writes,
         scalar_out;
     bool c10d, functional_collective, wait;
+    int non_blocking = -1; /* the argument of that name */
     int training = -1; /* the argument `training`, which decides over ARG_TRAINING; -1: there is none, it is written */
     std::vector<uint8_t> args;
     std::vector<std::string> arg_names, out_names;
@@ -113,6 +114,8 @@ OpInfo *op_make(const c10::OperatorHandle &op)
             role = ARG_TRAINING;
         if (noise && a.name() == "noise")
             role = ARG_TRAINING;
+        if (a.name() == "non_blocking")
+            info->non_blocking = static_cast<int>(info->args.size());
         if (a.name() == "training")
             info->training = static_cast<int>(info->args.size());
         info->args.push_back(role);

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <dlfcn.h>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -49,6 +50,7 @@ struct StorageEntry {
     } counters[3];
     int pending;           /* collectives that are still writing it */
     bool torn;             /* and something else wrote it meanwhile */
+    bool async;            /* a copy from a device is still writing it, for all we know */
     const char *undefined; /* what is in it is nobody's: why; NULL once it was written */
     uint64_t sample;       /* of its bytes then: a write that nothing tells of shows there, as a rule */
 };
@@ -90,6 +92,7 @@ StorageEntry &storage_entry(c10::StorageImpl *s)
                        nullptr,
                        {},
                        0,
+                       false,
                        false,
                        nullptr,
                        0};
@@ -135,10 +138,12 @@ uint64_t sample_of(const c10::StorageImpl *s)
     return h;
 }
 
-/* Nobody has written it: `why` is a word that lives on. `lock` is held. */
+/* Nobody has written it: `why` is a word that lives on. On a device, where no sample tells of a write that was not seen
+ * (a Triton kernel fills what empty() made), only an operator's own word counts. `lock` is held. */
 void set_undefined(StorageEntry &e, const c10::StorageImpl *s, const char *why)
 {
-    e.undefined = s->device().is_cpu() && s->nbytes() ? why : nullptr;
+    const bool sure = s->device().is_cpu() || std::strcmp(why, "uninitialized");
+    e.undefined = sure && s->nbytes() ? why : nullptr;
     e.sample = e.undefined ? sample_of(s) : 0;
 }
 
@@ -161,6 +166,37 @@ void storage_check(StorageEntry &e, const at::Tensor &t, const void *data)
     }
     e.data = data;
     e.compiled = g_compiled.load();
+}
+
+/* The stream that the calling thread's operators use on a CUDA device. By torch's own C interface, looked up in the
+ * library that is there: the observer is one for torch with and without CUDA, and needs none of CUDA's headers. */
+typedef int (*StreamFunction)(int32_t device, void **stream);
+
+StreamFunction stream_function()
+{
+    static const StreamFunction found = [] {
+        StreamFunction f = nullptr;
+        void *lib = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+        void *symbol = lib ? dlsym(lib, "aoti_torch_get_current_cuda_stream") : nullptr;
+        std::memcpy(&f, &symbol, sizeof f);
+        return f;
+    }();
+    return found;
+}
+
+/* Fills device, ordinal and stream; false: the tensor is nowhere that can be read. */
+bool locate(const c10::Device &device, rlk_tap_tensor &t)
+{
+#ifdef RLKT_HOST_AS_CUDA /* a test: tensors of the CPU pass for a device's */
+    t.device = RLK_TAP_CUDA;
+    return true;
+#endif
+    if (device.is_cpu())
+        return true;
+    StreamFunction stream = device.is_cuda() ? stream_function() : nullptr;
+    t.device = RLK_TAP_CUDA;
+    t.ordinal = device.index();
+    return stream && stream(device.index(), &t.stream) == 0;
 }
 
 /* Tensors as the tap sees them */
@@ -277,7 +313,7 @@ void describe(const at::Tensor &t, TapTensor &out)
     out.t.view.offset = static_cast<uint64_t>(t.storage_offset());
     out.t.view.conj = t.is_conj();
     out.t.view.neg = t.is_neg();
-    if (!t.device().is_cpu()) {
+    if (!locate(t.device(), out.t)) {
         no_digest("device", out);
         return;
     }
@@ -313,8 +349,9 @@ void name_it(TapTensor &out, const std::string &name, int member)
         snprintf(out.name, sizeof out.name, "%s.%d", name.c_str(), member);
 }
 
-/* An input. `compiled`: inside a compiled region, whose kernels write unseen. */
-void put_in(rlk_tap_op *op, const at::Tensor &t, TapTensor &tt, bool always)
+/* An input. `always`: inside a compiled region, whose kernels write unseen. `later`: read in stream order, after the
+ * call has returned. */
+void put_in(rlk_tap_op *op, const at::Tensor &t, TapTensor &tt, bool always, bool later = false)
 {
     describe(t, tt);
     if (has_bytes(t)) {
@@ -324,8 +361,9 @@ void put_in(rlk_tap_op *op, const at::Tensor &t, TapTensor &tt, bool always)
         storage_check(e, t, s->data_ptr().get());
         tt.t.generation = e.generation;
         tt.t.version = e.version;
-        if (e.pending && tt.t.state == RLK_T_DIGESTED)
+        if ((e.pending || (e.async && later)) && tt.t.state == RLK_T_DIGESTED)
             no_digest("async", tt);
+        e.async &= later; /* who reads it now has waited for it */
         if (e.undefined && !always && t.numel() > 0 && tt.t.state == RLK_T_DIGESTED) {
             tt.t.state = RLK_T_UNDEFINED;
             tt.t.reason = e.undefined;
@@ -384,6 +422,15 @@ void raise_versions(const std::vector<at::Tensor> &tensors, bool unknown, int wh
         if (unknown)
             rlk_tap()->storage_written(e.generation);
     }
+}
+
+/* A copy from a device was only enqueued: what the CPU's tensor holds now is not yet its output. */
+void storage_async(const at::Tensor &t)
+{
+    if (!has_bytes(t))
+        return;
+    std::lock_guard<std::mutex> hold(storages.lock);
+    storage_entry(t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()).async = true;
 }
 
 /* An operator's output that it left undefined: undefined for whom it is handed to as well. */

@@ -350,6 +350,11 @@ static void op_end(struct rlk_tap_op *o)
     op_close(o, true);
 }
 
+static void op_run(struct rlk_tap_op *o)
+{
+    (void)o;
+}
+
 static void op_cancel(struct rlk_tap_op *o)
 {
     op_close(o, false);
@@ -440,6 +445,7 @@ const struct rlk_tap_api *rlk_tap_table(uint32_t abi)
         .fault = fault,
         .flush = flush,
         .finish = finish,
+        .op_run = op_run,
     };
     static const char *const names[] = {"off", "launch", "step", "module", "op", "buffer"};
     const char *level = getenv("RLKREC_LEVEL");

@@ -1,0 +1,66 @@
+/* rec_gpu_driver.c - the driver's entry points that the tensor plane needs beside those of store/rlk_digest_gpu.c. */
+#include "recorder/rec_gpu.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <string.h>
+
+int rlki_gpu_driver_open(struct rlki_gpu_driver *cu, struct rlk_detail *detail)
+{
+    static const struct {
+        const char *name;
+        size_t at;
+    } table[] = {
+#define ENTRY(name, field) {name, offsetof(struct rlki_gpu_driver, field)}
+        ENTRY("cuCtxGetCurrent", ctx_get_current),
+        ENTRY("cuCtxGetDevice", ctx_get_device),
+        ENTRY("cuCtxPushCurrent_v2", ctx_push),
+        ENTRY("cuCtxPopCurrent_v2", ctx_pop),
+        ENTRY("cuDevicePrimaryCtxGetState", primary_state),
+        ENTRY("cuDevicePrimaryCtxRetain", primary_retain),
+        ENTRY("cuDevicePrimaryCtxRelease_v2", primary_release),
+        ENTRY("cuStreamIsCapturing", stream_is_capturing),
+        ENTRY("cuMemcpyDtoHAsync_v2", memcpy_dtoh),
+        ENTRY("cuStreamSynchronize", stream_synchronize),
+#undef ENTRY
+    };
+    void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (!lib)
+        return rlk_fail(detail, RLK_EUNSUPPORTED, "the process has no CUDA driver (libcuda.so.1)");
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        void *f = dlsym(lib, table[i].name);
+        if (!f)
+            return rlk_fail(detail, RLK_EUNSUPPORTED, "the CUDA driver has no %s", table[i].name);
+        memcpy((char *)cu + table[i].at, &f, sizeof f);
+    }
+    return RLK_OK;
+}
+
+void *rlki_gpu_enter(const struct rlki_gpu_driver *cu, int ordinal, int *pushed)
+{
+    void *context = NULL;
+    int device = -1, active = 0;
+    unsigned flags = 0;
+    *pushed = -1;
+    if (cu->ctx_get_current(&context) == 0 && context && cu->ctx_get_device(&device) == 0 && device == ordinal)
+        return context;
+    /* The operator's device guard is gone by now. Its device has a primary context, or the tensor could not be there.
+     */
+    if (cu->primary_state(ordinal, &flags, &active) || !active || cu->primary_retain(&context, ordinal))
+        return NULL;
+    if (cu->ctx_push(context)) {
+        cu->primary_release(ordinal);
+        return NULL;
+    }
+    *pushed = ordinal;
+    return context;
+}
+
+void rlki_gpu_leave(const struct rlki_gpu_driver *cu, int pushed)
+{
+    void *context;
+    if (pushed < 0)
+        return;
+    cu->ctx_pop(&context);
+    cu->primary_release(pushed);
+}
