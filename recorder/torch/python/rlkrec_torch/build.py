@@ -59,7 +59,7 @@ def flags(torch):
              f"-I{include}", f"-I{include / 'torch/csrc/api/include'}", f"-I{sysconfig.get_paths()['include']}"]
     if torch.distributed.is_available():
         flags += ["-DUSE_DISTRIBUTED", "-DUSE_C10D"]
-    return flags
+    return flags + os.environ.get("RLKREC_CXXFLAGS", "").split()  # what a test or an odd compiler needs
 
 
 def compiler():
