@@ -1,5 +1,6 @@
 #include "auditor/audit.h"
 #include "auditor/mapfile.h"
+#include "auditor/rlk_accept.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,6 +29,11 @@ void rlki_set(json_t *object, const char *key, json_t *value)
 void rlki_add(json_t *array, json_t *value)
 {
     json_failed |= json_array_append_new(array, value) != 0;
+}
+
+void rlki_replace(json_t *array, size_t at, json_t *value)
+{
+    json_failed |= json_array_set_new(array, at, value) != 0;
 }
 
 json_t *rlki_json_text(const char *text)
@@ -238,7 +244,12 @@ int rlk_audit_first_diff(json_t **out, const struct rlk_audit_options *options, 
     struct rlki_audit audit;
     *out = NULL;
     rlki_json_begin();
-    int rc = rlki_audit_open(&audit, options, detail);
+    json_t *accepted = NULL;
+    int rc = options->accept ? rlk_accept_read(&accepted, options->accept, detail) : RLK_OK;
+    json_decref(accepted); /* looked at before the long work, applied after it */
+    if (rc)
+        return rc;
+    rc = rlki_audit_open(&audit, options, detail);
     if (rc == RLK_OK)
         rc = compare_repeats(&audit, 0, options->a, options->self_a, options->nself_a);
     if (rc == RLK_OK && options->b)

@@ -279,9 +279,10 @@ int rlki_first(struct rlki_audit *audit, int64_t rank, const struct rlki_found *
 int rlki_cross_walk(struct rlki_audit *audit);
 
 /* JSON under construction: a value that could not be made or stored is remembered for this thread, and the result is
- * RLK_ENOMEM in the end. Both steal `value`. */
+ * RLK_ENOMEM in the end. All steal `value`. */
 void rlki_set(json_t *object, const char *key, json_t *value);
 void rlki_add(json_t *array, json_t *value);
+void rlki_replace(json_t *array, size_t at, json_t *value);
 void rlki_json_begin(void);
 bool rlki_json_failed(void);
 

@@ -53,6 +53,13 @@ static bool fits(const char *pattern, const char *text, const char *took[], size
     return fits_within(&effort, pattern, text, took, length, n);
 }
 
+bool rlki_pattern_fits(const char *pattern, const char *text)
+{
+    const char *took[MAX_STARS];
+    size_t length[MAX_STARS];
+    return fits(pattern, text, took, length, 0);
+}
+
 /* {1}..{9} in `to` become what the stars took. */
 static void fill_in(char *out, size_t size, const char *to, const char *took[], const size_t length[])
 {

@@ -6,6 +6,9 @@
 
 struct rlki_mapping;
 
+/* "*" stands for any text without a dot, "**" for any text; at most nine of them. */
+bool rlki_pattern_fits(const char *pattern, const char *text);
+
 /* Reads the files that are named. RLK_EPARSE with the line; RLK_EIO. *out NULL when neither is. */
 int rlki_mapping_open(struct rlki_mapping **out, const char *map, const char *dims, struct rlk_detail *detail);
 void rlki_mapping_free(struct rlki_mapping *mapping);

@@ -1,5 +1,5 @@
 /* result.c - the JSON of docs/cli.md, "first-diff --json". */
-#include "auditor/audit.h"
+#include "auditor/accept.h"
 #include "store/rlk_digest.h"
 
 #include <stdio.h>
@@ -411,6 +411,7 @@ int rlki_result(struct rlki_audit *audit, json_t **out)
     const struct rlki_found *first = NULL;
     bool complete = a->complete && b->complete;
     json_t *where = NULL;
+    bool accepted = false;
     int rc = RLK_OK;
     leave_out_undigested(audit);
     if (!rlki_stop(audit) && !audit->compared && a->tensors && b->tensors)
@@ -434,6 +435,12 @@ int rlki_result(struct rlki_audit *audit, json_t **out)
         rc = roots_json(audit, first, result);
     if (rc == RLK_OK)
         rc = rlki_where_json(audit, first, &where);
+    if (rc == RLK_OK && audit->opt.accept)
+        rc = rlki_accept_apply(audit, first, result, &accepted);
+    if (accepted && diverged) {
+        rlki_set(result, "verdict", json_string(complete ? "accepted_drift" : "incomplete"));
+        rlki_set(result, "exit", json_integer(complete ? 5 : 4));
+    }
     completeness_notes(audit);
     rlki_set(result, "downstream", number(stop ? 0 : audit->downstream));
     rlki_set(result, "masked", number(stop ? 0 : audit->masked));

@@ -22,6 +22,7 @@ struct rlk_audit_options {
     const char *phases; /* "X:Y": phase X of A against phase Y of it; "X+Z" joins phases; NULL = compare a and b */
     const char *map;    /* file: other module trees (docs/identity.md, "Map files"), or NULL */
     const char *dims;   /* file: placements of local tensors ("Dims files"), or NULL */
+    const char *accept; /* file: accepted drift (auditor/rlk_accept.h), or NULL */
     bool allow_source;  /* --allow source */
     bool by_name;       /* join tensors by name and sample even where the layouts are the same */
     void (*progress)(void *context, uint64_t done, uint64_t total);

@@ -15,7 +15,7 @@
     LATER("check", "findings in one recording")                                                                        \
     BUILT("report", rlki_audit_report, "the cross-layout report of two recordings")                                    \
     BUILT("bisect", rlki_audit_bisect, "first differing step, phase and module by roll-ups alone")                     \
-    LATER("accept", "accept a known drift")                                                                            \
+    BUILT("accept", rlki_audit_accept, "accept a known drift, for a time and up to a bound")                           \
     LATER("baseline", "save and check a baseline")                                                                     \
     LATER("modes", "compare modes")                                                                                    \
     LATER("relaunch", "run an event again")

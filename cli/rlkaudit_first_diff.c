@@ -19,7 +19,7 @@ struct paths {
 
 struct options {
     struct rlki_list self_a, self_b;
-    const char *map, *dims, *allow, *phases, *json;
+    const char *map, *dims, *allow, *phases, *json, *accept;
     bool bisect, elements;
     const char *event, *rank;
 };
@@ -53,6 +53,7 @@ static int fill(struct rlk_audit_options *out, struct paths *paths, const struct
         .phases = options->phases,
         .map = options->map,
         .dims = options->dims,
+        .accept = options->accept,
         .allow_source = options->allow != NULL,
     };
     return status;
@@ -100,7 +101,8 @@ int rlki_audit_first_diff(int argc, char **argv)
         {"phases", 0, RLKI_STRING, &o.phases, "X:Y", "one recording: phase X against phase Y"},
         {"bisect", 0, RLKI_FLAG, &o.bisect, NULL, "exit status for git bisect run"},
         {"json", 0, RLKI_STRING, &o.json, "FILE", "the result as JSON; - = stdout"},
-        {"accept", 0, RLKI_LATER, NULL, "FILE", "accepted drift (not built yet)"},
+        {"accept", 0, RLKI_STRING, &o.accept, "FILE",
+         "accepted drift, made by rlkaudit accept: exit 5 when all is known"},
         {"plan", 0, RLKI_LATER, NULL, "FILE", "which bytes the next run must keep (not built yet)"},
         {"html", 0, RLKI_LATER, NULL, "FILE", "a page (not built yet)"},
     };

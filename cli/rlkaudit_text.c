@@ -282,6 +282,10 @@ void rlki_audit_print_first_diff(FILE *to, const json_t *result, const struct rl
         fprintf(to, "environment: %s differs\n", text(note, "key"));
     if (json_array_size(json_object_get(result, "environment")) > 4)
         fprintf(to, "environment: and %zu more\n", json_array_size(json_object_get(result, "environment")) - 4);
+    note = json_object_get(result, "acceptance");
+    if (json_is_object(note) && roots)
+        fprintf(to, "accepted %lld of %s roots (%s)\n", integer(note, "accepted"), rlki_count(roots),
+                text(note, "file"));
     json_array_foreach(json_object_get(result, "notes"), i, note) if (i < 6)
         fprintf(to, "note: %s\n", rlki_esc(json_string_value(note)));
     if (json_is_object(first))
