@@ -5,7 +5,7 @@
  *  align.c lcs.c pairs of events
  *  value.c       is it the same tensor? inputs by reference, marks, reaching back
  *  root.c        the root rule for an aligned pair
- *  collective.c  inputs of all ranks
+ *  collective.c combine.c  inputs of all ranks
  *  weights.c     the ledger of weight versions
  *  compare.c     comparability (section 5), extra or missing
  *  found.c       the differences found, one for each identity without rank
@@ -236,8 +236,13 @@ int rlki_judge_input(struct rlki_audit *audit, const struct rlki_ev *a, const st
 const struct rlk_tensor *rlki_ev_tensor(const struct rlki_ev *ev, uint8_t role, uint32_t index);
 uint32_t rlki_ev_count(const struct rlki_ev *ev, uint8_t role);
 
-/* collective.c */
-int rlki_collective_add(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b);
+/* combine.c: the ranks that an operator combines, as recorded; NULL: it reads its own only. */
+const char *rlki_combines(const struct rlki_ev *ev);
+uint64_t rlki_combine_key(const struct rlki_audit *audit, const struct rlki_ev *ev); /* one on all of them; 0 = none */
+uint32_t rlki_combine_ranks(const char *text, uint32_t *out, uint32_t room);         /* 0: not well-formed */
+
+/* collective.c; rng: the generator's state differs at it */
+int rlki_collective_add(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b, bool rng);
 int rlki_collective_members(struct rlki_audit *audit, struct rlki_unit *unit);
 int rlki_collectives_finish(struct rlki_audit *audit, int64_t step);
 void rlki_collectives_drop(struct rlki_audit *audit);

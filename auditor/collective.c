@@ -16,10 +16,10 @@ struct differing { /* an unequal output */
 };
 
 struct rlki_instance {
-    uint64_t key, communicator;
+    uint64_t key, communicator, combine; /* combine: of an operator that combines ranks; 0 = a collective */
     char *phase, *module, *member;
     uint32_t nth;
-    bool p2p, down, in_root, unknown;
+    bool p2p, down, in_root, unknown, rng;
     uint32_t reason;
     uint32_t *ranks, nranks; /* the communicator; 0 = not known */
     uint32_t *said;          /* ranks heard of */
@@ -44,11 +44,44 @@ static uint64_t instance_key(const struct rlki_ev *a, const char *member, uint32
     return rlki_mix(h, nth);
 }
 
+static struct rlki_instance *new_instance(struct rlki_audit *audit, const struct rlki_ev *a, uint64_t key, size_t room)
+{
+    if (!rlki_grow(&audit->instances, &audit->cap_instances, audit->ninstances, sizeof *audit->instances))
+        return NULL;
+    struct rlki_instance *inst = &audit->instances[audit->ninstances++];
+    *inst = (struct rlki_instance){.key = key,
+                                   .phase = strdup(a->e.who.phase),
+                                   .module = strdup(a->e.who.module),
+                                   .ranks = malloc((room + 1) * sizeof *inst->ranks)};
+    if (!inst->phase || !inst->module || !inst->ranks)
+        return NULL;
+    rlki_hash_put(&audit->instance_index, key, audit->ninstances - 1);
+    return inst;
+}
+
+/* An operator that combines ranks: one instance an identity and set of ranks. */
+static struct rlki_instance *combined(struct rlki_audit *audit, const struct rlki_ev *a)
+{
+    const char *text = rlki_combines(a);
+    const size_t room = strlen(text) / 2 + 1;
+    uint64_t key = rlki_combine_key(audit, a), place;
+    if (rlki_hash_get(&audit->instance_index, key, &place))
+        return &audit->instances[place];
+    struct rlki_instance *inst = new_instance(audit, a, key, room);
+    if (inst) {
+        inst->combine = key;
+        inst->nranks = rlki_combine_ranks(text, inst->ranks, (uint32_t)room);
+    }
+    return inst;
+}
+
 static struct rlki_instance *instance_of(struct rlki_audit *audit, const struct rlki_ev *a, const char *member,
                                          uint32_t nth)
 {
-    uint64_t key = instance_key(a, member, nth), place;
     const struct rlki_side *side = &audit->side[0];
+    if (a->e.kind == RLK_EV_OP)
+        return combined(audit, a);
+    uint64_t key = instance_key(a, member, nth), place;
     if (!a->e.u.collective.nranks && side->has_layout) { /* one instance a communicator of the layout */
         uint32_t *ranks = malloc(((size_t)side->world + 1) * sizeof *ranks), n = 0;
         if (!ranks)
@@ -59,21 +92,14 @@ static struct rlki_instance *instance_of(struct rlki_audit *audit, const struct 
     }
     if (rlki_hash_get(&audit->instance_index, key, &place))
         return &audit->instances[place];
-    if (!rlki_grow(&audit->instances, &audit->cap_instances, audit->ninstances, sizeof *audit->instances))
+    const size_t room = a->e.u.collective.nranks > side->world ? a->e.u.collective.nranks : side->world;
+    struct rlki_instance *inst = new_instance(audit, a, key, room);
+    if (!inst || (member && !(inst->member = strdup(member))))
         return NULL;
-    struct rlki_instance *inst = &audit->instances[audit->ninstances];
-    *inst =
-        (struct rlki_instance){.key = key, .communicator = rlki_communicator_key(a), .nth = nth, .p2p = rlki_is_p2p(a)};
-    inst->phase = strdup(a->e.who.phase);
-    inst->module = strdup(a->e.who.module);
-    inst->member = member ? strdup(member) : NULL;
-    size_t room = a->e.u.collective.nranks > side->world ? a->e.u.collective.nranks : side->world;
-    inst->ranks = malloc((room + 1) * sizeof *inst->ranks);
-    audit->ninstances++;
-    if (!inst->phase || !inst->module || (member && !inst->member) || !inst->ranks)
-        return NULL;
+    inst->communicator = rlki_communicator_key(a);
+    inst->nth = nth;
+    inst->p2p = rlki_is_p2p(a);
     rlki_side_communicator(side, &a->e, inst->ranks, &inst->nranks);
-    rlki_hash_put(&audit->instance_index, key, audit->ninstances - 1);
     return inst;
 }
 
@@ -141,11 +167,12 @@ static int hear_all(struct rlki_audit *audit, struct rlki_instance *inst, const 
     return rc;
 }
 
-int rlki_collective_add(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b)
+int rlki_collective_add(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b, bool rng)
 {
     struct rlki_instance *inst = instance_of(audit, a, NULL, a->nth);
     if (!inst)
         return RLK_ENOMEM;
+    inst->rng |= rng;
     int rc = hear_all(audit, inst, a, b);
     uint32_t n = rlki_ev_count(a, RLK_ROLE_OUT);
     for (uint32_t i = 0; a->differs && i < n && rc == RLK_OK; i++)
@@ -238,11 +265,16 @@ out:
 
 /* ---- the end of the step ---- */
 
-static const struct rlki_ev *find(const struct rlki_unit *unit, int side, const struct rlki_instance *inst, uint32_t *i)
+static const struct rlki_ev *find(const struct rlki_audit *audit, const struct rlki_unit *unit, int side,
+                                  const struct rlki_instance *inst, uint32_t *i)
 {
     uint32_t nth = 0;
     for (size_t k = 0; k < unit->n[side]; k++) {
         const struct rlki_ev *ev = &unit->ev[side][k];
+        if (inst->combine && rlki_combine_key(audit, ev) == inst->combine)
+            return ev;
+        if (inst->combine)
+            continue;
         if (ev->e.kind != RLK_EV_COLLECTIVE || rlki_communicator_key(ev) != inst->communicator)
             continue;
         if (!inst->member && !rlki_has_members(ev) && ev->nth == inst->nth)
@@ -280,7 +312,7 @@ static int ask(struct rlki_audit *audit, struct rlki_unit *unit, struct rlki_ins
         rc = read_module(audit, unit, 1, inst);
     if (rc)
         return rc;
-    const struct rlki_ev *a = find(unit, 0, inst, &i), *b = find(unit, 1, inst, &k);
+    const struct rlki_ev *a = find(audit, unit, 0, inst, &i), *b = find(audit, unit, 1, inst, &k);
     if (!a || !b) {
         if (inst->nranks) {
             inst->unknown = true;
@@ -334,6 +366,8 @@ static int conclude(struct rlki_audit *audit, struct rlki_instance *inst, int64_
             rc = RLK_ENOMEM;
         else if (inst->unknown)
             found->reason = inst->reason;
+        if (found)
+            found->rng |= inst->rng;
     }
     rlk_arena_release(&arena);
     return rc;

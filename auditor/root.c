@@ -84,6 +84,13 @@ static uint64_t pair_key(const struct rlki_ev *a, const struct rlki_value *va, c
     return rlki_mix(rlki_mix(h, vb->sums.positional.lo), (uint64_t)va->dtype << 8 | vb->dtype);
 }
 
+/* Parts of logical tensors of other shapes are not the same input, even where both parts are empty. */
+static bool other_shape(const struct rlk_tensor *a, const struct rlk_tensor *b)
+{
+    const struct rlk_place *x = a->place, *y = b->place;
+    return x && y && (x->ndim != y->ndim || (x->ndim && memcmp(x->shape, y->shape, x->ndim * sizeof *x->shape) != 0));
+}
+
 int rlki_judge_input(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b,
                      const struct rlk_tensor *ta, const struct rlk_tensor *tb, enum rlki_input *out, uint32_t *reason)
 {
@@ -96,6 +103,8 @@ int rlki_judge_input(struct rlki_audit *audit, const struct rlki_ev *a, const st
     if (rc)
         return rc;
     enum rlki_tri equal = rlki_value_equal(&va, &vb);
+    if (equal == RLKI_YES && other_shape(ta, tb))
+        equal = RLKI_NO;
     *out = equal == RLKI_YES ? RLKI_INPUT_EQUAL : RLKI_INPUT_UNKNOWN;
     if (equal == RLKI_MAYBE)
         *reason = rlki_names_id(&audit->names, !va.known ? va.why : !vb.known ? vb.why : "view");
@@ -306,6 +315,23 @@ static int judge_pair(struct rlki_audit *audit, struct rlki_ev *a, struct rlki_e
     return RLK_OK;
 }
 
+/* An operator that combines ranks: its inputs are theirs, too. */
+static int judge_combined(struct rlki_audit *audit, struct rlki_ev *a, struct rlki_ev *b)
+{
+    bool rng = false, again = false;
+    int rc = RLK_OK;
+    if (!a->differs && !any_suspicious(a, b))
+        return RLK_OK;
+    if (a->differs)
+        rc = judge_rng(audit, a, b, &rng, &again);
+    if (rc || rlki_stop(audit))
+        return rc;
+    if (!again)
+        return rlki_collective_add(audit, a, b, rng);
+    rlki_count_down(audit, a);
+    return RLK_OK;
+}
+
 /* A source recorded as a leaf. */
 static void judge_leaf(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b)
 {
@@ -460,7 +486,9 @@ int rlki_judge_unit(struct rlki_audit *audit, struct rlki_unit *unit)
         if (!ev->mate || has_ledger(ev))
             continue;
         if (ev->e.kind == RLK_EV_COLLECTIVE)
-            rc = rlki_collective_add(audit, ev, ev->mate);
+            rc = rlki_collective_add(audit, ev, ev->mate, false);
+        else if (rlki_combines(ev))
+            rc = judge_combined(audit, ev, ev->mate);
         else if (ev->e.kind == RLK_EV_LEAF)
             judge_leaf(audit, ev, ev->mate);
         else

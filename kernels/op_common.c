@@ -121,8 +121,8 @@ int rlki_begin(struct rlki_call *c, struct rlk_world *w, const struct rlk_batch 
     c->observed = x->observe && !x->measuring;
     if (!x->measuring)
         x->calls++;
-    c->event =
-        (struct rlk_op_event){op, pass, path ? path : "", c->provider ? "provider" : contract, impl, 0, 0, 0, x->calls};
+    c->event = (struct rlk_op_event){
+        op, pass, path ? path : "", c->provider ? "provider" : contract, impl, 0, 0, 0, x->calls, 0};
     if (c->observed)
         announce(c, tensor, tensors, false);
     c->control = rlki_control_enter();
@@ -170,6 +170,8 @@ static int exchange(struct rlki_call *c, enum rlk_group g, const struct rlk_exch
     struct rlk_world *w = c->w;
     if (w->x->measuring)
         return 0;
+    if (members(c, g) > 1)
+        c->event.groups |= 1u << g;
     return (gather ? w->net->all_gather : w->net->all_to_all)(w->net->self, w->x, &w->lat, g, w->held, w->rank, ex);
 }
 

@@ -27,6 +27,7 @@ struct rlk_op_event {
     enum rlk_impl impl;
     int rank, tp, cp; /* rank = tp + TP*cp */
     uint64_t call;    /* counts operator calls of this exec; the ranks of one call share it */
+    unsigned groups;  /* at end: bit g = ranks of enum rlk_group g had their data combined, 1 << RLK_GROUP_TP, ... */
 };
 
 struct rlk_observed {

@@ -8,6 +8,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+int rlki_host_new(struct rlk_train *run, struct rlki_ptrs *at, size_t bytes)
+{
+    const int ranks = run->train.held > run->roll.held ? run->train.held : run->roll.held;
+    const size_t each = (bytes + 63) / 64 * 64; /* an address of its own a rank */
+    char *all = calloc(run->rec.tap ? (size_t)ranks : 1, each);
+    for (int i = 0; all && i < ranks; i++) {
+        at->p[i] = run->rec.tap ? all + (size_t)i * each : all;
+        rlki_rec_fresh(run, at->p[i]);
+    }
+    return all ? 0 : RLK_K_ENOMEM;
+}
+
+void rlki_host_spread(const struct rlki_ptrs *at, size_t bytes)
+{
+    for (int i = 1; i < RLKI_RANKS && at->p[i] && at->p[i] != at->p[0]; i++)
+        memcpy(at->p[i], at->p[0], bytes);
+}
+
 struct rlki_named rlki_named_rollout_logp(const struct rlk_train *run)
 {
     return (struct rlki_named){
@@ -29,18 +47,19 @@ static void tell(struct rlk_train *run, const struct rlk_world *w, const struct 
         const int32_t fresh = p->length - p->prompt;
         snprintf(id[i], sizeof id[i], "s%d", first + i);
         part[i] = (struct rlk_sample_part){.id = id[i], .start = (uint64_t)n, .extent = (uint64_t)fresh};
-        memcpy(run->logps + n, rollout ? p->rollout : p->now, (size_t)fresh * sizeof *run->logps);
+        memcpy((float *)run->logps.p[0] + n, rollout ? p->rollout : p->now, (size_t)fresh * sizeof(float));
         n += fresh;
     }
     if (id) {
         to.dim[0].n = n;
-        rlki_rec_fresh(run, run->logps);
+        rlki_host_spread(&run->logps, (size_t)n * sizeof(float));
         rlki_rec_begin(run, w, "logprobs", "rlk.grpo.logprobs", NULL);
+        rlki_rec_combines(run, w, true);
         rlki_rec_tensor(run, w, from, RLKI_IN(data), false);
         r->nsamples = (uint32_t)count;
         r->samples = part;
         r->payload = true;
-        rlki_rec_tensor(run, w, &to, RLKI_IN(&run->logps_at), true);
+        rlki_rec_tensor(run, w, &to, RLKI_IN(&run->logps), true);
         r->nsamples = 0;
         r->samples = NULL;
         r->payload = false;
@@ -50,12 +69,27 @@ static void tell(struct rlk_train *run, const struct rlk_world *w, const struct 
     free(part);
 }
 
+/* The trainer's ranks take over what the rollout's have drawn: rank i that of rank i mod the rollout's number. */
+static void hand_over(struct rlk_train *run)
+{
+    const struct rlki_named all = rlki_named_sequences(run);
+    const struct rlk_world *w = run->train.held > run->roll.held ? &run->train : &run->roll;
+    struct rlki_ptrs from = run->sequences;
+    for (int i = 0; i < w->held; i++)
+        from.p[i] = run->sequences.p[i % run->roll.held];
+    rlki_rec_begin(run, w, "rollout", "rlk.rollout.result", NULL);
+    rlki_rec_tensor(run, w, &all, RLKI_IN(&from), false);
+    rlki_rec_tensor(run, w, &all, RLKI_IN(&run->sequences), true);
+    rlki_rec_end(run, w);
+}
+
 void rlki_rec_rollout_logprobs(struct rlk_train *run)
 {
     const struct rlki_named from = rlki_named_rollout_logp(run);
     rlki_rec_phase(run, "rollout-decode");
     rlki_rec_work(run, 0, 0);
-    tell(run, &run->roll, &from, &run->rollout_logp_at, 0, run->opt.samples, true);
+    hand_over(run);
+    tell(run, &run->roll, &from, &run->rollout_logp, 0, run->opt.samples, true);
 }
 
 void rlki_rec_train_logprobs(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_ptrs *logp)

@@ -118,10 +118,12 @@ void rlki_rewards(struct rlk_train *run)
     rlki_rec_work(run, 0, 0);
     rlki_rec_pass(run, "");
     rlki_rec_begin(run, &run->train, "advantages", "rlk.grpo.advantage", "rlk.grpo.advantage/portable/1");
-    rlki_rec_tensor(run, &run->train, &in, RLKI_IN(&run->sequences_at), false);
+    rlki_rec_tensor(run, &run->train, &in, RLKI_IN(&run->sequences), false);
+    float *advantage = run->advantages.p[0];
     for (int s = 0; s < run->opt.samples; s++)
-        run->advantages[s] = (float)run->sample[s].advantage;
-    rlki_rec_tensor(run, &run->train, &out, RLKI_IN(&run->advantages_at), true);
+        advantage[s] = (float)run->sample[s].advantage;
+    rlki_host_spread(&run->advantages, (size_t)run->opt.samples * sizeof *advantage);
+    rlki_rec_tensor(run, &run->train, &out, RLKI_IN(&run->advantages), true);
     rlki_rec_end(run, &run->train);
 }
 
@@ -250,7 +252,7 @@ static void record_losses(struct rlk_train *run, const struct rlki_pass *p, cons
             snprintf(t.name, sizeof t.name, "%s", kept_name[k]);
             rlki_rec_tensor(run, p->w, &t, RLKI_IN(&run->kept[k][run->micro->number]), false);
         }
-        rlki_rec_tensor(run, p->w, &advantages, RLKI_IN(&run->advantages_at), false);
+        rlki_rec_tensor(run, p->w, &advantages, RLKI_IN(&run->advantages), false);
         return;
     }
     snprintf(t.name, sizeof t.name, "dlogp");
@@ -309,6 +311,7 @@ int rlki_entropy(struct rlk_train *run, const struct rlki_micro *m, const struct
     const bool live = !rc && !run->x.measuring;
     if (live) {
         rlki_rec_begin(run, p->w, "entropy", "rlk.grpo.entropy", "rlk.grpo.entropy/portable/1");
+        rlki_rec_combines(run, p->w, false);
         rlki_rec_tensor(run, p->w, &y, RLKI_IN(&z), false);
     }
     for (int i = 0; !rc && live && i < p->w->held; i++) {

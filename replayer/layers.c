@@ -189,7 +189,7 @@ int rlki_forward(struct rlki_pass *p)
     struct rlki_ptrs x;
     int rc;
     TRY(take(p, s->hidden, T, &x));
-    rlki_rec_also(run, &tokens, &run->sequences_at);
+    rlki_rec_also(run, &tokens, &run->sequences);
     TRY(rlk_embedding_fwd(p->w, p->b, "model.embed_tokens", s->vocab, s->hidden, T, p->ids,
                           RLKI_IN(&p->weight[RLKI_EMBED]), x.p));
     for (int l = 0; l < s->layers; l++) {
@@ -226,7 +226,7 @@ int rlki_logp(struct rlki_pass *p)
     TRY(take(p, 1, F, &p->logp));
     TRY(take(p, 3, F, &p->stats));
     const struct rlki_named tokens = rlki_named_sequences(p->run);
-    rlki_rec_also(p->run, &tokens, &p->run->sequences_at);
+    rlki_rec_also(p->run, &tokens, &p->run->sequences);
     return rlk_logp_fwd(p->w, p->b, &l, RLKI_IN(&p->h), RLKI_F(&p->logp), RLKI_F(&p->stats));
 }
 
@@ -349,7 +349,7 @@ int rlki_backward(struct rlki_pass *p, const struct rlki_ptrs *dlogp)
             return rc;
     }
     adds_to(p, RLKI_EMBED);
-    rlki_rec_also(run, &tokens, &run->sequences_at);
+    rlki_rec_also(run, &tokens, &run->sequences);
     return rlk_embedding_bwd(p->w, p->b, "model.embed_tokens", s->vocab, s->hidden, T, p->ids, RLKI_IN(&d),
                              RLKI_F(&run->grad[RLKI_EMBED]));
 }

@@ -197,6 +197,22 @@ static void heard_tensor(void *self, const struct rlk_op_event *event, const str
         k->version++; /* left out by the level, written all the same */
 }
 
+/* Whose inputs the operator of this rank has read: the ranks that share its other coordinates. */
+static void combines(struct rlk_train *run, const struct rlk_world *w, int rank, unsigned groups)
+{
+    const int T = w->lat.tp, C = w->lat.cp;
+    char text[RLKI_RANKS * 3 + 1] = "";
+    size_t n = 0;
+    for (int r = 0; groups && r < T * C; r++) {
+        const bool same_tp = r % T == rank % T, same_cp = r / T == rank / T;
+        if ((same_tp || (groups & 1u << RLK_GROUP_TP)) && (same_cp || (groups & 1u << RLK_GROUP_CP)))
+            n += (size_t)snprintf(text + n, sizeof text - n, n ? ",%d" : "%d", r);
+    }
+    const struct rlk_attr a = {"combines", RLK_ATTR_STRING, 0, 0.0, text};
+    if (n && run->rec.op[rank])
+        run->rec.tap->op_attr(run->rec.op[rank], &a);
+}
+
 static void heard_end(void *self, const struct rlk_op_event *event)
 {
     struct rlk_train *run = self;
@@ -204,6 +220,7 @@ static void heard_end(void *self, const struct rlk_op_event *event)
     if (!r->tap || ours(event->op))
         return;
     r->extras = 0; /* every rank has begun by now */
+    combines(run, run->in_rollout ? &run->roll : &run->train, event->rank, event->groups);
     r->tap->op_end(r->op[event->rank]);
     r->op[event->rank] = NULL;
     r->tap->module_end(r->ctx[event->rank]);
@@ -320,6 +337,14 @@ void rlki_rec_attr(struct rlk_train *run, const struct rlk_world *w, const char 
     const struct rlk_attr a = {key, RLK_ATTR_DOUBLE, 0, value, NULL};
     for (int i = 0; run->rec.tap && i < w->held; i++)
         run->rec.tap->op_attr(run->rec.op[w->rank[i]], &a);
+}
+
+void rlki_rec_combines(struct rlk_train *run, const struct rlk_world *w, bool cp)
+{
+    unsigned groups = w->lat.tp > 1 ? 1u << RLK_GROUP_TP : 0;
+    groups |= cp && w->lat.cp > 1 ? 1u << RLK_GROUP_CP : 0;
+    for (int i = 0; run->rec.tap && i < w->held; i++)
+        combines(run, w, w->rank[i], groups);
 }
 
 void rlki_rec_tensor(struct rlk_train *run, const struct rlk_world *w, const struct rlki_named *t,

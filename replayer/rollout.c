@@ -62,23 +62,26 @@ static void tell_sequences(struct rlk_train *run, const struct decode *d)
     const struct rlki_named token = {"token", RLK_K_INT32, 1, {{RLKI_AXIS_TOKENS, 0}}, NULL, "tp", d ? d->batch : NULL};
     rlki_rec_begin(run, &run->roll, "rollout", d ? "rlk.rollout.append" : "rlk.rollout.prompts", NULL);
     if (d) {
-        rlki_rec_tensor(run, &run->roll, &all, RLKI_IN(&run->sequences_at), false);
+        rlki_rec_combines(run, &run->roll, true);
+        rlki_rec_tensor(run, &run->roll, &all, RLKI_IN(&run->sequences), false);
         rlki_rec_tensor(run, &run->roll, &token, RLKI_IN(&d->token), false);
-        rlki_rec_tensor(run, &run->roll, &logp, RLKI_IN(&run->rollout_logp_at), false);
+        rlki_rec_tensor(run, &run->roll, &logp, RLKI_IN(&run->rollout_logp), false);
         rlki_rec_tensor(run, &run->roll, &y, RLKI_IN(&d->y), false);
     }
-    const size_t most = (size_t)(run->opt.prompt + run->opt.fresh);
-    for (int s = 0; s < run->opt.samples; s++) {
-        memset(run->sequences + (size_t)s * most, 0, most * sizeof *run->sequences);
-        memcpy(run->sequences + (size_t)s * most, run->sample[s].token,
-               (size_t)run->sample[s].length * sizeof *run->sequences);
+    const size_t n = (size_t)run->opt.samples, most = (size_t)(run->opt.prompt + run->opt.fresh);
+    int32_t *ids = run->sequences.p[0];
+    float *kept = run->rollout_logp.p[0];
+    memset(ids, 0, n * most * sizeof *ids);
+    memset(kept, 0, n * fresh * sizeof *kept);
+    for (size_t s = 0; s < n; s++) {
+        const struct rlki_sample *p = &run->sample[s];
+        memcpy(ids + s * most, p->token, (size_t)p->length * sizeof *ids);
+        memcpy(kept + s * fresh, p->rollout, (size_t)(p->length - p->prompt) * sizeof *kept);
     }
-    rlki_rec_tensor(run, &run->roll, &all, RLKI_IN(&run->sequences_at), true);
-    memset(run->rollout_logp, 0, (size_t)run->opt.samples * fresh * sizeof *run->rollout_logp);
-    for (int s = 0; s < run->opt.samples; s++)
-        memcpy(run->rollout_logp + (size_t)s * fresh, run->sample[s].rollout,
-               (size_t)(run->sample[s].length - run->sample[s].prompt) * sizeof *run->rollout_logp);
-    rlki_rec_tensor(run, &run->roll, &logp, RLKI_IN(&run->rollout_logp_at), true);
+    rlki_host_spread(&run->sequences, n * most * sizeof *ids);
+    rlki_host_spread(&run->rollout_logp, n * fresh * sizeof *kept);
+    rlki_rec_tensor(run, &run->roll, &all, RLKI_IN(&run->sequences), true);
+    rlki_rec_tensor(run, &run->roll, &logp, RLKI_IN(&run->rollout_logp), true);
     rlki_rec_end(run, &run->roll);
 }
 

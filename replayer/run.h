@@ -120,6 +120,8 @@ void rlki_rec_tensor(struct rlk_train *run, const struct rlk_world *w, const str
                      const void *const *data, bool output);
 /* The next operator reads this too. */
 void rlki_rec_also(struct rlk_train *run, const struct rlki_named *t, const struct rlki_ptrs *data);
+/* The event's operator reads what the TP ranks hold, with cp the CP ranks too: attribute `combines`. */
+void rlki_rec_combines(struct rlk_train *run, const struct rlk_world *w, bool cp);
 void rlki_rec_attr(struct rlk_train *run, const struct rlk_world *w, const char *key, double value);
 void rlki_rec_end(struct rlk_train *run, const struct rlk_world *w);
 void rlki_rec_weights(struct rlk_train *run, const struct rlk_world *w, const char *version, const char *side,
@@ -140,6 +142,10 @@ void rlki_rec_train_logprobs(struct rlk_train *run, const struct rlki_micro *m, 
 struct rlki_named rlki_named_rollout_logp(const struct rlk_train *run);
 /* The hash of every parameter as the rollout holds it: a note, docs/report.md. */
 int rlki_rec_hashes(struct rlk_train *run, const char *version);
+/* Zeroed memory that every rank has its own copy of, so that each has its own producers; one for all of them where
+ * nobody records. Write into p[0], then rlki_host_spread. Freed by free(p[0]). */
+int rlki_host_new(struct rlk_train *run, struct rlki_ptrs *at, size_t bytes);
+void rlki_host_spread(const struct rlki_ptrs *at, size_t bytes);
 
 /* ---- plant.c ---- */
 
@@ -214,12 +220,9 @@ struct rlk_train {
     int64_t positions;
     struct rlki_frame frame;
     struct rlki_sample *sample;
-    int32_t *sequences;                                    /* [samples][prompt + fresh]: all tokens, as one tensor */
-    float *advantages;                                     /* [samples] */
-    float *rollout_logp;                                   /* [samples][fresh] */
-    float *logps;                                          /* [samples * fresh], packed */
-    struct rlki_ptrs sequences_at, advantages_at, norm_at; /* the same address on every rank: host memory */
-    struct rlki_ptrs rollout_logp_at, logps_at;
+    /* Host memory of every rank, equal on all of them (rlki_host_new): all tokens [samples][prompt + fresh], advantages
+     * [samples], log-probabilities of the rollout [samples][fresh], the same packed, the gradient norm. */
+    struct rlki_ptrs sequences, advantages, rollout_logp, logps, norm;
     struct rlki_ptrs *kept[2]; /* ref, old log-probabilities by micro-batch: host memory */
     int64_t step;
     struct rlki_rec rec;

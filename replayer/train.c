@@ -87,24 +87,13 @@ static int alloc_samples(struct rlk_train *run)
     run->f_prompt = calloc(n, sizeof *run->f_prompt);
     run->f_reward = calloc(n, sizeof *run->f_reward);
     run->f_advantage = calloc(n, sizeof *run->f_advantage);
-    run->sequences = calloc(n * most, sizeof *run->sequences);
-    run->advantages = calloc(n, sizeof *run->advantages);
-    run->rollout_logp = calloc(n * fresh, sizeof *run->rollout_logp);
-    run->logps = calloc(n * fresh, sizeof *run->logps);
     run->kept[0] = calloc((size_t)run->opt.micro_batches, sizeof *run->kept[0]);
     run->kept[1] = calloc((size_t)run->opt.micro_batches, sizeof *run->kept[1]);
-    for (int i = 0; i < RLKI_RANKS; i++) {
-        run->sequences_at.p[i] = run->sequences;
-        run->advantages_at.p[i] = run->advantages;
-        run->norm_at.p[i] = &run->grad_norm;
-        run->rollout_logp_at.p[i] = run->rollout_logp;
-        run->logps_at.p[i] = run->logps;
-    }
-    if (!run->sequences || !run->advantages || !run->rollout_logp || !run->logps || !run->kept[0] || !run->kept[1])
+    if (!run->kept[0] || !run->kept[1] || rlki_host_new(run, &run->sequences, n * most * sizeof(int32_t)) ||
+        rlki_host_new(run, &run->advantages, n * sizeof(float)) ||
+        rlki_host_new(run, &run->rollout_logp, n * fresh * sizeof(float)) ||
+        rlki_host_new(run, &run->logps, n * fresh * sizeof(float)) || rlki_host_new(run, &run->norm, sizeof(double)))
         return rlki_fail_memory(run, "samples");
-    rlki_rec_fresh(run, run->sequences);
-    rlki_rec_fresh(run, run->advantages);
-    rlki_rec_fresh(run, run->rollout_logp);
     bool ok = run->sample && run->f_sequence && run->f_length && run->f_prompt && run->f_reward && run->f_advantage;
     for (int k = 0; k < 4; k++)
         ok = (run->f_logp[k] = calloc(n, sizeof *run->f_logp[k])) && ok;
@@ -303,10 +292,11 @@ void rlk_train_free(struct rlk_train *run)
     rlki_keep_nothing(run);
     free(run->kept[0]);
     free(run->kept[1]);
-    free(run->sequences);
-    free(run->advantages);
-    free(run->rollout_logp);
-    free(run->logps);
+    free(run->sequences.p[0]);
+    free(run->advantages.p[0]);
+    free(run->rollout_logp.p[0]);
+    free(run->logps.p[0]);
+    free(run->norm.p[0]);
     for (int k = 0; k < 4; k++)
         free(run->f_logp[k]);
     free(run->f_sequence);
@@ -473,6 +463,7 @@ static int gradient_norm(struct rlk_train *run)
     rlki_rec_pass(run, "opt");
     rlki_rec_work(run, 0, 0);
     rlki_rec_begin(run, &run->train, "optimizer", "rlk.gradnorm", "rlk.gradnorm/portable/1");
+    rlki_rec_combines(run, &run->train, true);
     for (int p = 0; p < run->params; p++) {
         char name[96];
         snprintf(name, sizeof name, "%s.grad", run->param[p].name);
@@ -481,8 +472,9 @@ static int gradient_norm(struct rlk_train *run)
     }
     if (!rc)
         rc = norm_room(run);
-    rlki_rec_fresh(run, &run->grad_norm);
-    rlki_rec_tensor(run, &run->train, &norm_named, RLKI_IN(&run->norm_at), true);
+    memcpy(run->norm.p[0], &run->grad_norm, sizeof run->grad_norm);
+    rlki_host_spread(&run->norm, sizeof run->grad_norm);
+    rlki_rec_tensor(run, &run->train, &norm_named, RLKI_IN(&run->norm), true);
     rlki_rec_end(run, &run->train);
     return rc;
 }
@@ -516,7 +508,7 @@ static int optimize(struct rlk_train *run)
             const struct rlki_named t = rlki_named_parameter(w, name[k], F);
             rlki_rec_tensor(run, &run->train, &t, RLKI_IN(set[k]), false);
         }
-        rlki_rec_tensor(run, &run->train, &norm_named, RLKI_IN(&run->norm_at), false);
+        rlki_rec_tensor(run, &run->train, &norm_named, RLKI_IN(&run->norm), false);
         rc = rlk_adamw(&run->train, &a, n, RLKI_F(set[1]), RLKI_F(set[2]), RLKI_F(set[3]), RLKI_CF(set[0]),
                        run->weight[p].p);
         for (int k = 1; k < 5; k++) {

@@ -65,7 +65,7 @@ def clean_pairs(where: pathlib.Path) -> dict:
     return {tuple(MINI): first}
 
 
-def fault(clean: pathlib.Path, bad: pathlib.Path, name: str, expected: tuple) -> None:
+def fault(clean: pathlib.Path, bad: pathlib.Path, name: str, expected: tuple, how: str) -> None:
     code, result = first_diff(clean, bad)
     first = result["first"]
     passes = {expected[0]} | ({"recompute"} if expected[0] == "fwd" else set()) | (
@@ -75,7 +75,7 @@ def fault(clean: pathlib.Path, bad: pathlib.Path, name: str, expected: tuple) ->
     assert got[:3] == expected[:3] and got[3] in expected[3], f"{name}: first is {got}, not {expected}"
     for root in result["roots"]:
         assert root["pass"] in passes and (root["module"], root["op"]) == expected[1:3], f"{name}: root {root}"
-    print(f"{name}: step {first['step']} {first['phase']} {got}, {len(result['roots'])} roots")
+    print(f"{name}, {how}: step {first['step']} {first['phase']} {got}, {len(result['roots'])} roots")
 
 
 def main() -> None:
@@ -87,7 +87,11 @@ def main() -> None:
             if key not in clean:
                 clean[key] = record(where, f"clean-{name}", "tp2cp2", more)[0]
             bad, _ = record(where, name, layout, [*more, "--plant", name])
-            fault(clean[key], bad, name, expected)
+            fault(clean[key], bad, name, expected, "another layout")
+            # Under one layout rank by rank: an operator that combines ranks has the inputs of all of them.
+            if (key, layout) not in clean:
+                clean[key, layout] = record(where, f"same-{name}", layout, more)[0]
+            fault(clean[key, layout], bad, name, expected, "the same layout")
 
 
 main()
