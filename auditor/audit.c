@@ -165,12 +165,14 @@ void rlki_audit_close(struct rlki_audit *audit)
     rlki_hash_release(&audit->instance_index);
     rlki_found_release(audit);
     rlki_ledger_free(audit->ledger);
+    rlki_sync_free(audit);
     rlki_hash_release(&audit->down);
     rlki_hash_release(&audit->in_pairs);
     rlki_hash_release(&audit->rng_differs);
     for (int s = 0; s < 2; s++) {
         rlki_hash_release(&audit->repeats[s].root);
         rlki_hash_release(&audit->repeats[s].down);
+        rlki_hash_release(&audit->repeats[s].retuned);
         rlki_hash_release(&audit->ops[s]);
         rlki_side_close(&audit->side[s]);
     }
@@ -207,6 +209,28 @@ int rlki_audit_compare(struct rlki_audit *audit)
     return rc == RLK_OK ? rlki_audit_compare(audit) : rc;
 }
 
+/* What one repeat says of the events that differ in it. */
+static int enter_roots(struct rlki_audit *self, struct rlki_repeats *out)
+{
+    int rc = RLK_OK;
+    for (size_t k = 0; k < self->nfound && rc == RLK_OK; k++) {
+        const struct rlki_found *found = &self->found[k];
+        bool otherwise = false;
+        if (found->dropped)
+            continue;
+        if (found->root != RLKI_ROOT_TRUE) {
+            rlki_hash_put(&out->down, found->event_key, 1);
+            continue;
+        }
+        rlki_hash_count(&out->root, found->event_key, 1);
+        if (k < 1000 && !found->extra && !found->no_rank)
+            rc = rlki_launched_otherwise(self, found, &otherwise);
+        if (otherwise)
+            rlki_hash_put(&out->retuned, found->event_key, 1);
+    }
+    return rc;
+}
+
 /* Compares one recording with its repeats. */
 static int compare_repeats(struct rlki_audit *audit, int side, const char *a, const char *const *with, size_t n)
 {
@@ -227,12 +251,9 @@ static int compare_repeats(struct rlki_audit *audit, int side, const char *a, co
             rlki_note(audit, "a repeat of %c cannot be compared with it: it says nothing", side ? 'B' : 'A');
         else
             out->n += self.side[1].complete && self.side[0].complete;
-        for (size_t k = 0; k < self.nfound && rc == RLK_OK && !rlki_stop(&self); k++)
-            if (!self.found[k].dropped && self.found[k].root == RLKI_ROOT_TRUE)
-                rlki_hash_count(&out->root, self.found[k].event_key, 1);
-            else if (!self.found[k].dropped)
-                rlki_hash_put(&out->down, self.found[k].event_key, 1);
-        if (rc == RLK_OK && (out->root.failed || out->down.failed))
+        if (rc == RLK_OK && !rlki_stop(&self))
+            rc = enter_roots(&self, out);
+        if (rc == RLK_OK && (out->root.failed || out->down.failed || out->retuned.failed))
             rc = RLK_ENOMEM;
         rlki_audit_close(&self);
     }

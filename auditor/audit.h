@@ -101,9 +101,10 @@ struct rlki_event_ref { /* for the alignment lists */
 
 /* What the repeats of one side say of its events. */
 struct rlki_repeats {
-    size_t n;              /* complete repeats that could be compared with it */
-    struct rlki_hash root; /* identity without rank -> in how many of them it is a root */
-    struct rlki_hash down; /* ... it is downstream of another: they say nothing of it */
+    size_t n;                 /* complete repeats that could be compared with it */
+    struct rlki_hash root;    /* identity without rank -> in how many of them it is a root */
+    struct rlki_hash down;    /* ... it is downstream of another: they say nothing of it */
+    struct rlki_hash retuned; /* ... it is a root, and was launched in another way */
 };
 
 struct rlki_audit {
@@ -133,12 +134,15 @@ struct rlki_audit {
     struct rlki_event_ref *inserted, *deleted, *moved; /* moved: pairs A, B */
     size_t ninserted, ndeleted, nmoved, cap_inserted, cap_deleted, cap_moved;
     uint64_t total_inserted, total_deleted, total_moved;
+    uint64_t recomputed[2]; /* of those only in A, in B: in pass recompute */
 
     struct rlki_instance *instances; /* of this step */
     size_t ninstances, cap_instances;
     struct rlki_hash instance_index;
 
     struct rlki_ledger *ledger; /* weights.c */
+    struct rlki_sync *sync[2];  /* mechanism/ledger.c */
+    bool tuned_told;            /* mechanism/autotune.c */
     struct rlki_hash ops[2];    /* distinct (module, op) of the first compared step */
     uint64_t common_nodes;      /* nodes that agree there */
 
@@ -233,6 +237,12 @@ enum rlki_input {
 int rlki_judge_unit(struct rlki_audit *audit, struct rlki_unit *unit);
 int rlki_judge_input(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b,
                      const struct rlk_tensor *ta, const struct rlk_tensor *tb, enum rlki_input *out, uint32_t *reason);
+struct rlki_rng {
+    bool has;
+    uint64_t seed, offset, grid, generator;
+};
+/* The RNG event that holds for this event: the last one before it on its thread, nothing but syncs in between. */
+int rlki_rng_of(struct rlki_audit *audit, int side, const struct rlki_ev *ev, struct rlki_rng *out);
 const struct rlk_tensor *rlki_ev_tensor(const struct rlki_ev *ev, uint8_t role, uint32_t index);
 uint32_t rlki_ev_count(const struct rlki_ev *ev, uint8_t role);
 
@@ -247,6 +257,9 @@ int rlki_collective_members(struct rlki_audit *audit, struct rlki_unit *unit);
 int rlki_collectives_finish(struct rlki_audit *audit, int64_t step);
 void rlki_collectives_drop(struct rlki_audit *audit);
 bool rlki_has_members(const struct rlki_ev *ev); /* one input and one output each */
+
+/* mechanism/ledger.c */
+void rlki_sync_free(struct rlki_audit *audit);
 
 /* weights.c */
 void rlki_ledger_free(struct rlki_ledger *ledger);
@@ -319,6 +332,9 @@ int rlki_where_json(struct rlki_audit *audit, const struct rlki_found *first, js
 int rlki_around(struct rlki_audit *audit, const struct rlki_found *found, json_t **out);
 /* What was recorded, of both sides. */
 json_t *rlki_runs_json(struct rlki_audit *audit);
+
+/* mechanism/launches.c: was a root launched in another way on the two sides? */
+int rlki_launched_otherwise(struct rlki_audit *audit, const struct rlki_found *found, bool *out);
 
 /* mechanism/table.c */
 int rlki_mechanism(struct rlki_audit *audit, const struct rlki_found *found, const json_t *difference, json_t **out);

@@ -292,6 +292,7 @@ int rlki_lone(struct rlki_audit *audit, int side, const struct rlki_ev *ev, cons
         return RLK_OK;
     }
     rlki_skip(audit, side == 0 ? "only-in-a" : "only-in-b", ev->e.ntensors);
+    audit->recomputed[side] += strcmp(ev->e.who.pass, "recompute") == 0;
     if (side == 0) {
         audit->total_deleted++;
         return list_event(&audit->deleted, &audit->ndeleted, &audit->cap_deleted, 0, ev);

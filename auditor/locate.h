@@ -8,8 +8,8 @@
 int rlki_located(struct rlki_audit *audit, const struct rlki_found *found, int side, struct rlk_arena *arena,
                  struct rlki_ev *ev, const struct rlk_tensor **tensor);
 
-/* elements.c: bytes of a tensor (the caller's to free), checked against its digest: RLK_ECORRUPT if they do not have it.
- * RLK_ENOENT: not kept, or too many. */
+/* elements.c: bytes of a tensor (the caller's to free), checked against its digest: RLK_ECORRUPT if they do not have
+ * it. RLK_ENOENT: not kept, or too many. */
 int rlki_bytes_of(struct rlki_audit *audit, int side, const struct rlki_ev *ev, const struct rlk_tensor *t, void **out,
                   uint64_t *n);
 

@@ -387,6 +387,9 @@ static void completeness_notes(struct rlki_audit *audit)
     if (audit->total_inserted || audit->total_deleted)
         rlki_note(audit, "%llu events only in B, %llu only in A: not differences by themselves",
                   (unsigned long long)audit->total_inserted, (unsigned long long)audit->total_deleted);
+    if (audit->recomputed[0] || audit->recomputed[1])
+        rlki_note(audit, "of them recompute: %llu in B, %llu in A", (unsigned long long)audit->recomputed[1],
+                  (unsigned long long)audit->recomputed[0]);
     if (audit->total_moved)
         rlki_note(audit, "%llu events stand elsewhere in their module call", (unsigned long long)audit->total_moved);
 }

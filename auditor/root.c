@@ -197,13 +197,7 @@ static bool any_suspicious(const struct rlki_ev *a, const struct rlki_ev *b)
     return false;
 }
 
-struct rng_state {
-    bool has;
-    uint64_t seed, offset, grid, generator;
-};
-
-/* The RNG event that holds for this event: the last one before it on its thread, nothing but syncs in between. */
-static int rng_of(struct rlki_audit *audit, int side, const struct rlki_ev *ev, struct rng_state *out)
+int rlki_rng_of(struct rlki_audit *audit, int side, const struct rlki_ev *ev, struct rlki_rng *out)
 {
     memset(out, 0, sizeof *out);
     for (uint64_t back = 1; back <= 64 && back <= ev->e.seq; back++) {
@@ -216,11 +210,11 @@ static int rng_of(struct rlki_audit *audit, int side, const struct rlki_ev *ev, 
         if (e->rank != ev->e.rank || e->thread != ev->e.thread || e->kind == RLK_EV_SYNC || e->kind == RLK_EV_LAUNCH)
             continue;
         if (e->kind == RLK_EV_RNG) {
-            *out = (struct rng_state){.has = true,
-                                      .seed = e->u.rng.seed,
-                                      .offset = e->u.rng.offset,
-                                      .grid = e->u.rng.grid,
-                                      .generator = XXH3_64bits(e->u.rng.generator, strlen(e->u.rng.generator))};
+            *out = (struct rlki_rng){.has = true,
+                                     .seed = e->u.rng.seed,
+                                     .offset = e->u.rng.offset,
+                                     .grid = e->u.rng.grid,
+                                     .generator = XXH3_64bits(e->u.rng.generator, strlen(e->u.rng.generator))};
         }
         return RLK_OK;
     }
@@ -250,10 +244,10 @@ static bool rng_attrs_differ(const struct rlki_ev *a, const struct rlki_ev *b)
 static int judge_rng(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b, bool *differs,
                      bool *again)
 {
-    struct rng_state x, y;
-    int rc = rng_of(audit, 0, a, &x);
+    struct rlki_rng x, y;
+    int rc = rlki_rng_of(audit, 0, a, &x);
     if (rc == RLK_OK)
-        rc = rng_of(audit, 1, b, &y);
+        rc = rlki_rng_of(audit, 1, b, &y);
     *differs = *again = false;
     if (rc)
         return rc;

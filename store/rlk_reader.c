@@ -345,6 +345,11 @@ uint64_t rlk_env_count(const struct rlk_env *env)
     return env->state.next_seq;
 }
 
+uint64_t rlk_env_kind(const struct rlk_env *env, enum rlk_event_kind kind)
+{
+    return (unsigned)kind < RLKI_KINDS ? env->state.kinds[kind] : 0;
+}
+
 bool rlk_env_complete(const struct rlk_env *env)
 {
     return env->complete;

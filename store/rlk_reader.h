@@ -14,6 +14,8 @@ int rlk_env_open(struct rlk_env **out, const char *dir, struct rlk_detail *detai
 void rlk_env_close(struct rlk_env *env);
 
 uint64_t rlk_env_count(const struct rlk_env *env); /* events committed */
+/* How many events of a kind it counted, removed ones included. */
+uint64_t rlk_env_kind(const struct rlk_env *env, enum rlk_event_kind kind);
 bool rlk_env_complete(const struct rlk_env *env);  /* END present and its counts and chain agree */
 /* Ranks: from END, else from the events. Points into env. */
 const uint32_t *rlk_env_ranks(const struct rlk_env *env, uint32_t *n);

@@ -1,8 +1,9 @@
 /* autotune.c - a tuner chose another configuration of the same kernel.
  *
- * Rule      a paired launch of one kernel and image carries another configuration hash.
- * Evidence  how many configurations the ranks of each side run, and whether a side changes its own from run to run.
- * Excludes  atomic-order and race as the first cause, as kernel_differs.c does.
+ * Rule      a paired launch of one kernel and image carries another configuration hash - it shows.
+ * Evidence  how many configurations the ranks of each side run; how many tuned operators of the step have ranks that
+ *           disagree; which side repeats itself.
+ * Excludes  atomic-order and race, as kernel_differs.c does.
  * Next      pin the configuration, or share the tuner's cache.
  */
 #include "auditor/mechanism/mechanism.h"
@@ -37,41 +38,122 @@ static int over_ranks(struct rlki_facts *f, int side, uint32_t *configs, uint32_
     return rc;
 }
 
+/* ---- the step's tuned operators ---- */
+
+#define TUNED_MAX (UINT64_C(1) << 20) /* events of a step and side that are looked at */
+
+struct tuned {
+    struct rlki_facts *f;
+    int64_t step;
+    struct rlki_hash config; /* operator, without rank -> hash of its configuration + 1 */
+    struct rlki_hash split;  /* operators whose ranks disagree */
+    uint64_t n, split_n;
+};
+
+static int visit(void *context, const struct rlk_event *e)
+{
+    struct tuned *t = context;
+    struct rlki_audit *audit = t->f->audit;
+    uint64_t before;
+    if (e->kind != RLK_EV_OP || e->autotune || e->who.step != t->step || !e->nlaunches || !e->launches[0].config ||
+        !*e->launches[0].config)
+        return 0;
+    uint64_t key =
+        rlki_mix(rlki_mix(103, rlki_names_id(&audit->names, e->who.module)), rlki_names_id(&audit->names, e->who.op));
+    key = rlki_mix(rlki_mix(rlki_mix(key, rlki_names_id(&audit->names, e->who.pass)), e->who.call), e->who.occurrence);
+    key = rlki_mix(rlki_mix(key, (uint64_t)e->who.work), rlki_names_id(&audit->names, e->who.phase));
+    uint64_t config = rlki_names_id(&audit->names, e->launches[0].config);
+    if (!rlki_hash_get(&t->config, key, &before)) {
+        rlki_hash_put(&t->config, key, config);
+        t->n++;
+    } else if (before != config && rlki_hash_put(&t->split, key, 1)) {
+        t->split_n++;
+    }
+    return 0;
+}
+
+/* Says of the step of the first such difference how many tuned operators have ranks that disagree. */
+static int table(struct rlki_facts *f, struct rlki_opinion *o)
+{
+    for (int s = 0; s < 2; s++) {
+        struct rlki_side *side = &f->audit->side[s];
+        struct tuned t = {.f = f, .step = f->found->step};
+        uint64_t events = 0;
+        int rc = RLK_OK;
+        for (size_t i = 0; i < side->ntotals; i++)
+            events += side->totals[i].step == t.step ? side->totals[i].events : 0;
+        if (side->nranks < 2 || events > TUNED_MAX)
+            return RLK_OK;
+        for (uint32_t r = 0; r < side->nranks && rc == RLK_OK; r++) {
+            struct rlki_nodes nodes = {0};
+            rc = rlki_side_nodes(side, t.step, side->ranks[r], &nodes, f->audit->detail);
+            for (size_t i = 0; i < nodes.n && rc == RLK_OK; i++)
+                for (size_t k = 0; k < nodes.node[i].nspans && rc == RLK_OK; k++) {
+                    const struct rlki_span *span = &nodes.node[i].spans[k];
+                    rc = rlk_env_scan(side->env[span->env].env, span->first, span->first + span->count, visit, &t,
+                                      f->audit->detail);
+                }
+            rlki_nodes_release(&nodes);
+        }
+        if (rc == RLK_OK && (t.config.failed || t.split.failed))
+            rc = RLK_ENOMEM;
+        if (rc == RLK_OK && t.split_n)
+            rlki_holds(
+                o, RLKI_M_AUTOTUNE, RLKI_POINTS,
+                "%llu of %llu tuned operators of step %lld run other configurations on some ranks than on others in %c",
+                (unsigned long long)t.split_n, (unsigned long long)t.n, (long long)t.step, s ? 'B' : 'A');
+        rlki_hash_release(&t.config);
+        rlki_hash_release(&t.split);
+        if (rc)
+            return rc;
+    }
+    return RLK_OK;
+}
+
+static const char *repeats_of(enum rlki_repeat repeat)
+{
+    return repeat == RLKI_REPEAT_STEADY    ? "repeats itself here"
+           : repeat == RLKI_REPEAT_RETUNED ? "is tuned anew in each run and does not repeat itself"
+           : repeat == RLKI_REPEAT_VARIES  ? "does not repeat itself, with one configuration"
+                                           : "was not repeated";
+}
+
 static int look(struct rlki_facts *f, struct rlki_opinion *o)
 {
-    const struct rlki_launches *l = &f->launches;
+    const struct rlk_launch *x, *y;
+    const bool varies = rlki_varies(f);
+    uint32_t configs[2], ranks[2];
     bool any = false;
     if (!f->output || !f->same_event)
         return RLK_OK;
-    for (uint32_t i = 0; i < l->n[0]; i++) {
-        if (l->pair[i] == UINT32_MAX)
+    for (uint32_t i = 0; i < f->launches.n[0]; i++) {
+        if (!rlki_launch_pair(f, i, &x, &y) || !rlki_same_text(x->kernel, y->kernel) ||
+            !rlki_same_text(x->image, y->image) || rlki_same_text(x->config, y->config))
             continue;
-        const struct rlk_launch *x = l->launch[0][i], *y = l->launch[1][l->pair[i]];
-        if (!rlki_same_text(x->kernel, y->kernel) || !rlki_same_text(x->image, y->image) ||
-            rlki_same_text(x->config, y->config))
-            continue;
-        rlki_holds(o, RLKI_M_AUTOTUNE, RLKI_SHOWS, "kernel %.120s: another tuned configuration: %.40s in A, %.40s in B",
-                   x->kernel, x->config, y->config);
+        rlki_holds(o, RLKI_M_AUTOTUNE, varies ? RLKI_OPEN : RLKI_SHOWS,
+                   "kernel %.120s: another tuned config: %.40s in A, %.40s in B", x->kernel, x->config, y->config);
         any = true;
     }
     if (!any)
         return RLK_OK;
-    uint32_t configs[2], ranks[2];
     for (int s = 0; s < 2; s++) {
         int rc = over_ranks(f, s, &configs[s], &ranks[s]);
         if (rc)
             return rc;
     }
     if (ranks[0] > 1)
-        rlki_holds(o, RLKI_M_AUTOTUNE, RLKI_SHOWS, "%u configurations on %u ranks in A, %u on %u in B", configs[0],
+        rlki_holds(o, RLKI_M_AUTOTUNE, RLKI_OPEN, "%u configurations on %u ranks in A, %u on %u in B", configs[0],
                    ranks[0], configs[1], ranks[1]);
-    for (int s = 0; s < 2; s++)
-        if (f->repeat[s] == RLKI_REPEAT_VARIES && f->audit->repeats[s].n)
-            rlki_holds(o, RLKI_M_AUTOTUNE, RLKI_SHOWS, "%c does not repeat itself here either, %c %s", s ? 'B' : 'A',
-                       s ? 'A' : 'B',
-                       f->repeat[1 - s] == RLKI_REPEAT_STEADY   ? "does"
-                       : f->repeat[1 - s] == RLKI_REPEAT_VARIES ? "neither"
-                                                                : "was not repeated");
+    if (f->repeat[0] || f->repeat[1])
+        rlki_holds(o, RLKI_M_AUTOTUNE, RLKI_OPEN, "A %s, B %s", repeats_of(f->repeat[0]), repeats_of(f->repeat[1]));
+    if (!f->audit->tuned_told) {
+        f->audit->tuned_told = true;
+        int rc = table(f, o);
+        if (rc)
+            return rc;
+    }
+    if (varies)
+        return RLK_OK;
     rlki_excludes(o, RLKI_M_ATOMIC_ORDER, "the two sides ran other configurations of the kernel");
     rlki_excludes(o, RLKI_M_RACE, "the two sides ran other configurations of the kernel");
     return RLK_OK;

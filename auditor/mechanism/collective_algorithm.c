@@ -1,21 +1,87 @@
 /* collective_algorithm.c - the collective library reduced in another way.
  *
- * Rule      algorithm, protocol or number of channels differs.
+ * Rule      algorithm, protocol or number of channels differs - it shows. A reduction that does not repeat itself
+ * though all its ranks' inputs do: with NVLS it shows (its order is the switch's), else it points. Evidence  the two
+ * ways; whether the ranks of each side agree with each other (then no rank's own kernel did it). Excludes  atomic-order
+ * and race where the ranks agree; itself where both sides used one way and repeat themselves. Next      pin the
+ * collective.
  */
 #include "auditor/mechanism/mechanism.h"
 
+#include <string.h>
+
+/* Do all ranks of one side have the same output? MAYBE: not known, or they need not (a scatter). */
+static int ranks_agree(struct rlki_facts *f, int side, enum rlki_tri *out)
+{
+    const struct rlki_found *found = f->found;
+    const char *op = f->ev[0].e.who.op;
+    struct rlk_arena arena = {0};
+    struct rlk_sums first = {0};
+    int rc = RLK_OK;
+    uint32_t place = side ? found->tensor_b : found->tensor_a, seen = 0;
+    *out = RLKI_MAYBE;
+    if (found->no_rank || found->nat < 2 || strstr(op, "scatter") || strstr(op, "all_to_all"))
+        return RLK_OK;
+    *out = RLKI_YES;
+    for (size_t i = 0; i < found->nat && rc == RLK_OK; i++) {
+        const struct rlki_at *at = &found->at[i];
+        struct rlki_ev ev;
+        if (at->in_b || !at->has_mate)
+            continue;
+        rlk_arena_reset(&arena);
+        rc = rlki_ev_load(f->audit, side, side ? at->mate_env : at->env, side ? at->mate_seq : at->seq, &arena, &ev);
+        if (rc || place >= ev.e.ntensors || ev.e.tensors[place].state != RLK_T_DIGESTED) {
+            *out = RLKI_MAYBE;
+            break;
+        }
+        if (seen++ && !rlk_sums_same_bits(&first, &ev.e.tensors[place].sums))
+            *out = RLKI_NO;
+        first = ev.e.tensors[place].sums;
+    }
+    rlk_arena_release(&arena);
+    return rc == RLK_ENOENT ? RLK_OK : rc;
+}
+
 static int look(struct rlki_facts *f, struct rlki_opinion *o)
 {
+    enum rlki_tri agree[2];
     if (!f->both || !f->output || f->ev[0].e.kind != RLK_EV_COLLECTIVE || f->ev[1].e.kind != RLK_EV_COLLECTIVE)
         return RLK_OK;
     const struct rlk_event *a = &f->ev[0].e, *b = &f->ev[1].e;
-    if (!rlki_same_text(a->u.collective.algo, b->u.collective.algo) ||
-        !rlki_same_text(a->u.collective.proto, b->u.collective.proto) ||
-        a->u.collective.channels != b->u.collective.channels)
+    bool other = !rlki_same_text(a->u.collective.algo, b->u.collective.algo) ||
+                 !rlki_same_text(a->u.collective.proto, b->u.collective.proto) ||
+                 a->u.collective.channels != b->u.collective.channels;
+    bool nvls = rlki_has_word(a->u.collective.algo, "nvls") || rlki_has_word(b->u.collective.algo, "nvls");
+    if (other)
         rlki_holds(o, RLKI_M_COLLECTIVE_ALGORITHM, RLKI_SHOWS,
                    "algorithm %.30s/%.30s with %u channels in A, %.30s/%.30s with %u in B", a->u.collective.algo,
                    a->u.collective.proto, a->u.collective.channels, b->u.collective.algo, b->u.collective.proto,
                    b->u.collective.channels);
+    for (int s = 0; s < 2; s++) {
+        int rc = ranks_agree(f, s, &agree[s]);
+        if (rc)
+            return rc;
+    }
+    bool together = agree[0] == RLKI_YES && agree[1] == RLKI_YES;
+    if (!other && rlki_varies(f))
+        rlki_holds(o, RLKI_M_COLLECTIVE_ALGORITHM, nvls && together ? RLKI_SHOWS : RLKI_POINTS,
+                   "%.30s %.30s does not repeat itself in %s, though the inputs of all ranks do", a->u.collective.algo,
+                   a->who.op, rlki_who_varies(f));
+    if (together)
+        rlki_holds(
+            o, RLKI_M_COLLECTIVE_ALGORITHM, RLKI_SILENT,
+            "the %zu ranks agree with each other in A and in B: the sum itself differs, not one rank's copy of it",
+            f->found->nat);
+    if (nvls)
+        rlki_advise(o, RLKI_M_COLLECTIVE_ALGORITHM,
+                    "NCCL_NVLS_ENABLE=0 (or NCCL_ALGO=Ring): NVLS sums in the switch, in an order that is not fixed");
+    if (!other && rlki_steady(f))
+        rlki_excludes(o, RLKI_M_COLLECTIVE_ALGORITHM, "the same algorithm on both sides, and each repeats itself");
+    if (together || (other && !rlki_varies(f))) {
+        const char *why = together ? "all ranks hold the same result" : "the two sides reduced in other ways";
+        rlki_excludes(o, RLKI_M_ATOMIC_ORDER, "%s", why);
+        rlki_excludes(o, RLKI_M_RACE, "%s", why);
+    }
     return RLK_OK;
 }
 

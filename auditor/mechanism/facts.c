@@ -73,23 +73,40 @@ static int load_bytes(struct rlki_facts *f)
     return rc == RLK_ENOENT ? RLK_OK : rc;
 }
 
-static void constant_sides(struct rlki_facts *f)
+/* One pass over the elements: what the changed ones have in common. */
+static void scan_elements(struct rlki_facts *f)
 {
     struct rlki_change *c = &f->change;
-    size_t size = rlk_dtype_bytes(f->t[0]->dtype);
+    const enum rlk_dtype dtype = (enum rlk_dtype)f->t[0]->dtype;
+    const size_t size = rlk_dtype_bytes(dtype);
+    const bool real = !rlk_dtype_is_integer(dtype) && rlk_dtype_components(dtype) == 1;
     const unsigned char *first[2] = {NULL, NULL};
+    double calm = 0; /* the largest element that did not change */
     c->constant[0] = c->constant[1] = c->changed > 1;
+    c->all_zero[0] = c->all_zero[1] = c->elements > 0;
     for (uint64_t i = 0; i < c->elements; i++) {
-        if (memcmp(c->data[0] + i * size, c->data[1] + i * size, size) == 0)
-            continue;
+        bool changed = rlki_element_changed(f, i);
         for (int s = 0; s < 2; s++) {
-            if (!first[s]) {
+            double v = fabs(rlki_element(f, s, i));
+            c->all_zero[s] &= v == 0;
+            if (!changed && isfinite(v) && v > calm)
+                calm = v;
+            if (!changed)
+                continue;
+            if (!first[s])
                 first[s] = c->data[s] + i * size;
-                c->first_flat = i;
-            }
             c->constant[s] &= memcmp(first[s], c->data[s] + i * size, size) == 0;
         }
+        if (changed && first[0] == c->data[0] + i * size)
+            c->first_flat = i;
+        if (changed)
+            c->last_flat = i;
     }
+    for (uint64_t i = 0; real && i < c->elements; i++)
+        for (int s = 0; s < 2 && rlki_element_changed(f, i); s++) {
+            double v = fabs(rlki_element(f, s, i));
+            c->wild[s] += !isfinite(v) || (calm > 0 && v > 256 * calm);
+        }
 }
 
 static int look_at_change(struct rlki_facts *f, const json_t *difference)
@@ -100,6 +117,8 @@ static int look_at_change(struct rlki_facts *f, const json_t *difference)
     c->elements = (uint64_t)json_integer_value(json_object_get(difference, "elements"));
     c->changed = (uint64_t)json_integer_value(json_object_get(difference, "changed"));
     c->nan = (uint64_t)json_integer_value(json_object_get(difference, "nan"));
+    c->max_ulp = (uint64_t)json_integer_value(json_object_get(difference, "max_ulp"));
+    c->max_abs = json_number_value(json_object_get(difference, "max_abs"));
     c->fill[0] = fill_of(difference, "fill_a");
     c->fill[1] = fill_of(difference, "fill_b");
     if (!json_is_integer(json_object_get(difference, "changed")))
@@ -107,19 +126,31 @@ static int look_at_change(struct rlki_facts *f, const json_t *difference)
     int rc = load_bytes(f);
     if (rc || !c->bytes)
         return rc;
-    constant_sides(f);
+    scan_elements(f);
     c->size = size_of(f, difference);
     return RLK_OK;
 }
 
-/* What repeats of each side say of this event. */
-static enum rlki_repeat repeats_say(const struct rlki_facts *f, int side)
+/* What repeats and relaunches of each side say of this event. */
+static int look_at_repeats(struct rlki_facts *f)
 {
-    const struct rlki_repeats *r = &f->audit->repeats[side];
     const uint64_t key = f->found->event_key;
-    if (rlki_hash_get(&r->root, key, NULL))
-        return RLKI_REPEAT_VARIES;
-    return r->n && !rlki_hash_get(&r->down, key, NULL) ? RLKI_REPEAT_STEADY : RLKI_REPEAT_UNKNOWN;
+    for (int s = 0; s < 2; s++) {
+        const struct rlki_repeats *r = &f->audit->repeats[s];
+        struct rlki_relaunch again;
+        if (rlki_hash_get(&r->root, key, NULL))
+            f->repeat[s] = rlki_hash_get(&r->retuned, key, NULL) ? RLKI_REPEAT_RETUNED : RLKI_REPEAT_VARIES;
+        else if (r->n && !rlki_hash_get(&r->down, key, NULL))
+            f->repeat[s] = RLKI_REPEAT_STEADY;
+        int rc = f->output ? rlki_relaunch_of(f, s, &again) : RLK_OK;
+        if (rc)
+            return rc;
+        if (f->output && again.repeats > 1 && again.agree + 1 < again.repeats)
+            f->repeat[s] = RLKI_REPEAT_VARIES;
+        else if (f->output && again.repeats > 1 && again.matches && again.agree == again.repeats)
+            f->relaunched = true;
+    }
+    return RLK_OK;
 }
 
 int rlki_facts_gather(struct rlki_facts *f, struct rlki_audit *audit, const struct rlki_found *found,
@@ -139,11 +170,13 @@ int rlki_facts_gather(struct rlki_facts *f, struct rlki_audit *audit, const stru
     }
     f->both = f->has[0] && f->has[1] && !found->extra;
     f->output = found->role == RLK_ROLE_OUT;
-    for (int s = 0; s < 2; s++)
-        f->repeat[s] = repeats_say(f, s);
     if (rc || !f->both)
         return rc;
+    rc = look_at_repeats(f);
+    if (rc)
+        return rc;
     f->same_event = f->ev[0].op == f->ev[1].op && f->ev[0].e.kind == f->ev[1].e.kind;
+    f->shapes_differ = f->t[0] && f->t[1] && !same_shape(f->t[0], f->t[1]);
     rc = look_at_change(f, difference);
     if (rc == RLK_OK && f->same_event)
         rc = rlki_facts_launches(f);

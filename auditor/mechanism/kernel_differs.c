@@ -1,7 +1,9 @@
 /* kernel_differs.c - the operator ran another kernel, or another build of it.
  *
  * Rule      a pair of launches differs in its kernel's name or module image, or one side launches more kernels.
- * Excludes  atomic-order and race as the first cause: they act inside one kernel.
+ * Evidence  the two names; the launches that only one side has; other shapes.
+ * Excludes  atomic-order and race, unless a side does not repeat itself with its own kernel: then it is that, and the
+ *           kernel stands beside it.
  * Next      pin the kernel.
  */
 #include "auditor/mechanism/mechanism.h"
@@ -17,26 +19,10 @@ static bool other_shape(const struct rlki_facts *f)
     return false;
 }
 
-static int look(struct rlki_facts *f, struct rlki_opinion *o)
+/* Launches that only one side has. */
+static bool extra(const struct rlki_launches *l, struct rlki_opinion *o, enum rlki_hold hold)
 {
-    const struct rlki_launches *l = &f->launches;
     bool any = false;
-    if (!f->output || !f->same_event)
-        return RLK_OK;
-    for (uint32_t i = 0; i < l->n[0]; i++) {
-        if (l->pair[i] == UINT32_MAX)
-            continue;
-        const struct rlk_launch *x = l->launch[0][i], *y = l->launch[1][l->pair[i]];
-        if (!rlki_same_text(x->kernel, y->kernel)) {
-            rlki_holds(o, RLKI_M_KERNEL_DIFFERS, RLKI_SHOWS, "kernel %.120s in A, %.120s in B", x->kernel, y->kernel);
-            any = true;
-        } else if (!rlki_same_text(x->image, y->image)) {
-            rlki_holds(o, RLKI_M_KERNEL_DIFFERS, RLKI_SHOWS,
-                       "kernel %.120s comes from another module image: %.40s in A, %.40s in B", x->kernel, x->image,
-                       y->image);
-            any = true;
-        }
-    }
     for (int s = 0; s < 2 && l->known && l->n[0] != l->n[1]; s++)
         for (uint32_t i = 0; i < l->n[s]; i++) {
             bool paired = s == 0 && l->pair[i] != UINT32_MAX;
@@ -44,14 +30,41 @@ static int look(struct rlki_facts *f, struct rlki_opinion *o)
                 paired = l->pair[k] == i;
             if (paired)
                 continue;
-            rlki_holds(o, RLKI_M_KERNEL_DIFFERS, RLKI_SHOWS, "%u launches in A, %u in B: only %c has %.120s", l->n[0],
+            rlki_holds(o, RLKI_M_KERNEL_DIFFERS, hold, "%u launches in A, %u in B: only %c has %.120s", l->n[0],
                        l->n[1], s ? 'B' : 'A', l->launch[s][i]->kernel);
             any = true;
         }
+    return any;
+}
+
+static int look(struct rlki_facts *f, struct rlki_opinion *o)
+{
+    const struct rlki_launches *l = &f->launches;
+    const struct rlk_launch *x, *y;
+    const bool varies = rlki_varies(f);
+    const enum rlki_hold hold = varies ? RLKI_OPEN : RLKI_SHOWS;
+    if (!f->output || !f->same_event)
+        return RLK_OK;
+    bool any = extra(l, o, hold);
+    for (uint32_t i = 0; i < l->n[0]; i++) {
+        if (!rlki_launch_pair(f, i, &x, &y))
+            continue;
+        if (!rlki_same_text(x->kernel, y->kernel)) {
+            rlki_holds(o, RLKI_M_KERNEL_DIFFERS, hold, "kernel %.120s in A, %.120s in B", x->kernel, y->kernel);
+            any = true;
+        } else if (!rlki_same_text(x->image, y->image)) {
+            rlki_holds(o, RLKI_M_KERNEL_DIFFERS, hold,
+                       "kernel %.120s comes from another module image: %.40s in A, %.40s in B", x->kernel, x->image,
+                       y->image);
+            any = true;
+        }
+    }
     if (!any)
         return RLK_OK;
     if (other_shape(f))
-        rlki_remark(o, "the two run on other shapes: libraries choose kernels by shape");
+        rlki_remark(o, "the two run on other shapes: libraries choose kernels by shape (batch, number of tokens)");
+    if (varies)
+        return RLK_OK;
     rlki_excludes(o, RLKI_M_ATOMIC_ORDER, "the two sides ran other kernels");
     rlki_excludes(o, RLKI_M_RACE, "the two sides ran other kernels");
     return RLK_OK;

@@ -74,6 +74,16 @@ static int pair_up(struct rlki_launches *l)
     return RLK_OK;
 }
 
+bool rlki_launch_pair(const struct rlki_facts *f, uint32_t i, const struct rlk_launch **x, const struct rlk_launch **y)
+{
+    const struct rlki_launches *l = &f->launches;
+    if (l->pair[i] == UINT32_MAX)
+        return false;
+    *x = l->launch[0][i];
+    *y = l->launch[1][l->pair[i]];
+    return true;
+}
+
 int rlki_facts_launches(struct rlki_facts *f)
 {
     struct rlki_launches *l = &f->launches;
@@ -85,12 +95,27 @@ int rlki_facts_launches(struct rlki_facts *f)
     l->known = l->n[0] && l->n[1];
     l->same = l->known && l->n[0] == l->n[1];
     for (uint32_t i = 0; rc == RLK_OK && i < l->n[0]; i++) {
-        if (l->pair[i] == UINT32_MAX)
+        const struct rlk_launch *x, *y;
+        if (!rlki_launch_pair(f, i, &x, &y))
             continue;
-        const struct rlk_launch *x = l->launch[0][i], *y = l->launch[1][l->pair[i]];
         l->graph |= (x->graph == RLK_NO_NODE) != (y->graph == RLK_NO_NODE);
         l->same &= rlki_same_text(x->kernel, y->kernel) && rlki_same_text(x->image, y->image) &&
                    rlki_same_text(x->config, y->config) && rlki_launch_same_shape(x, y) && same_attrs(x, y);
     }
     return rc;
+}
+
+int rlki_launched_otherwise(struct rlki_audit *audit, const struct rlki_found *found, bool *out)
+{
+    struct rlki_facts f = {.audit = audit, .found = found};
+    int rc = RLK_OK;
+    *out = false;
+    for (int s = 0; s < 2 && rc == RLK_OK; s++)
+        rc = rlki_located(audit, found, s, &f.arena, &f.ev[s], &f.t[s]);
+    if (rc == RLK_OK)
+        rc = rlki_facts_launches(&f);
+    if (rc == RLK_OK)
+        *out = f.launches.known && !f.launches.same;
+    rlk_arena_release(&f.arena);
+    return rc == RLK_ENOENT ? RLK_OK : rc;
 }

@@ -31,8 +31,8 @@
     X(RLKI_M_LAUNCH_CONFIG, "launch-config")                                                                           \
     X(RLKI_M_SHARD_BOUNDARY, "shard-boundary")                                                                         \
     X(RLKI_M_POSSIBLE_CORRUPTION, "possible-corruption")                                                               \
-    X(RLKI_M_RACE, "race")                                                                                             \
     X(RLKI_M_ATOMIC_ORDER, "atomic-order")                                                                             \
+    X(RLKI_M_RACE, "race")                                                                                             \
     X(RLKI_M_EXTRA_OR_MISSING, "extra-or-missing")
 
 enum rlki_class {
@@ -81,7 +81,8 @@ struct rlki_launches { /* the launches of both events, paired by kernel */
 enum rlki_repeat {
     RLKI_REPEAT_UNKNOWN = 0, /* no repeat was given, or none reaches this event */
     RLKI_REPEAT_STEADY,      /* every repeat gives the same here */
-    RLKI_REPEAT_VARIES,      /* a root of this side against a repeat of itself, or relaunches disagree */
+    RLKI_REPEAT_RETUNED,     /* not repeatable, and the launches of the repeats differ too */
+    RLKI_REPEAT_VARIES,      /* not repeatable with the same launches, or relaunches disagree */
 };
 
 enum rlki_size {
@@ -98,8 +99,12 @@ struct rlki_change { /* what the bytes say; without bytes only `grade` */
     enum rlki_size size;
     int fill[2];      /* byte that fills every changed element of that side, or -1 */
     bool constant[2]; /* every changed element of that side is the same number */
+    uint64_t wild[2]; /* changed elements of that side that are no number, or far beyond every unchanged one */
+    bool all_zero[2]; /* every element of that side is 0 */
     const unsigned char *data[2];
-    uint64_t first_flat; /* first changed element */
+    uint64_t first_flat, last_flat; /* first and last changed element */
+    uint64_t max_ulp;
+    double max_abs;
 };
 
 struct rlki_producer { /* of an input */
@@ -128,7 +133,9 @@ struct rlki_facts {
     struct rlki_producer producer[2]; /* of a root that is an input */
     bool same_event;                  /* the two are the same operator: launches and attributes can be compared */
     bool output;                      /* the difference is an output */
-    void *owned[2];                   /* bytes */
+    bool relaunched;                  /* relaunches of it agree with each other and with what was recorded */
+    bool shapes_differ;
+    void *owned[2]; /* bytes */
 };
 
 int rlki_facts_gather(struct rlki_facts *f, struct rlki_audit *audit, const struct rlki_found *found,
@@ -137,12 +144,40 @@ void rlki_facts_release(struct rlki_facts *f);
 
 /* launches.c */
 int rlki_facts_launches(struct rlki_facts *f);
+/* The i-th pair of launches; false: A's i-th has none. */
+bool rlki_launch_pair(const struct rlki_facts *f, uint32_t i, const struct rlk_launch **x, const struct rlk_launch **y);
 bool rlki_launch_same_shape(const struct rlk_launch *x, const struct rlk_launch *y); /* grid, block, cluster, smem */
 /* producer.c: producers of an input root. */
 int rlki_facts_producers(struct rlki_facts *f);
+/* What the buffer held before its producer wrote it, if that is what side `side` read. *text in `room`: "" if not. */
+int rlki_older_content(struct rlki_facts *f, int side, char *text, size_t room);
+/* Does a recorded wait order the producer's stream before the reader's? MAYBE: they run on one stream, or it is too
+ * far. */
+int rlki_stream_order(struct rlki_facts *f, int side, enum rlki_tri *out);
+/* repeat.c */
+bool rlki_varies(const struct rlki_facts *f);            /* a side does not repeat itself, with the same launches */
+bool rlki_steady(const struct rlki_facts *f);            /* each side was repeated, and repeats itself here */
+const char *rlki_who_varies(const struct rlki_facts *f); /* "A", "B", "A and B" */
+/* Relaunches of the operator that a side recorded. repeats 0 = none. */
+struct rlki_relaunch {
+    uint32_t repeats, agree;
+    bool matches;
+};
+int rlki_relaunch_of(struct rlki_facts *f, int side, struct rlki_relaunch *out);
+/* bytes.c: `f->change.bytes` only. The double of element i of a side. */
+double rlki_element(const struct rlki_facts *f, int side, uint64_t i);
+bool rlki_element_changed(const struct rlki_facts *f, uint64_t i);
+/* A map[] with B's slice i along `dim` = A's slice map[i], malloc'ed; NULL: there is none. */
+int rlki_slice_map(const struct rlki_facts *f, uint32_t dim, uint64_t **map);
 
+/* attributes.c: attributes that differ, and what they speak about. */
+void rlki_attributes(struct rlki_facts *f, struct rlki_opinion *o);
 /* context.c: remarks that hold under any class. */
 void rlki_context(struct rlki_facts *f, struct rlki_opinion *o);
+
+/* In any case: is `word` part of `text`? */
+bool rlki_has_word(const char *text, const char *word);
+bool rlki_has_any(const char *text, const char *const *words, size_t n);
 
 static inline bool rlki_same_text(const char *a, const char *b)
 {
@@ -162,9 +197,11 @@ struct rlki_mechanism {
 
 #define RLKI_RULES_X(X)                                                                                                \
     X(sign_of_zero)                                                                                                    \
-    X(permutation)                                                                                                     \
-    X(dtype) X(stale_weights) X(rng) X(bucket) X(collective_algorithm) X(collective_topology) X(layout_reduction)      \
-        X(kernel_differs) X(autotune) X(launch_config) X(race) X(atomic_order) X(extra_or_missing)
+    X(uninitialized)                                                                                                   \
+    X(version_label)                                                                                                   \
+    X(stale_weights) X(stale_cache) X(state_restore) X(semantics) X(permutation) X(dtype) X(rng) X(bucket)             \
+        X(collective_algorithm) X(collective_topology) X(layout_reduction) X(kernel_differs) X(autotune)               \
+            X(launch_config) X(shard_boundary) X(possible_corruption) X(race) X(atomic_order) X(extra_or_missing)
 #define X(name) extern const struct rlki_mechanism rlki_rule_##name;
 RLKI_RULES_X(X)
 #undef X

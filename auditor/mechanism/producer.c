@@ -2,6 +2,7 @@
 #include "auditor/mechanism/mechanism.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool same_shape(const struct rlk_tensor *a, const struct rlk_tensor *b)
@@ -63,4 +64,107 @@ int rlki_facts_producers(struct rlki_facts *f)
 {
     int rc = producer_of(f, 0);
     return rc == RLK_OK ? producer_of(f, 1) : rc;
+}
+
+/* ---- what the buffer held before ---- */
+
+#define OLDER 8 /* writes looked back at */
+
+static bool equal_where_changed(const struct rlki_facts *f, int side, const unsigned char *older)
+{
+    const struct rlki_change *c = &f->change;
+    size_t size = rlk_dtype_bytes(f->t[0]->dtype);
+    for (uint64_t i = 0; i < c->elements; i++)
+        if (rlki_element_changed(f, i) && memcmp(c->data[side] + i * size, older + i * size, size) != 0)
+            return false;
+    return c->changed > 0;
+}
+
+/* Is output `output` of event `seq` what was read there? Whole, by its digest; in the changed part, by its bytes. */
+static int held(struct rlki_facts *f, int side, uint64_t seq, uint32_t output, char *text, size_t room)
+{
+    const struct rlk_tensor *t = f->t[side];
+    const char letter = side ? 'B' : 'A';
+    struct rlk_arena arena = {0};
+    struct rlki_ev ev;
+    void *bytes = NULL;
+    uint64_t n;
+    int rc = rlki_ev_load(f->audit, side, f->ev[side].env, seq, &arena, &ev);
+    const struct rlk_tensor *w = rc == RLK_OK ? rlki_ev_tensor(&ev, RLK_ROLE_OUT, output) : NULL;
+    if (rc == RLK_OK && w && w->state == RLK_T_DIGESTED && w->dtype == t->dtype && same_shape(w, t)) {
+        if (t->state == RLK_T_DIGESTED && rlk_sums_same_bits(&w->sums, &t->sums))
+            snprintf(text, room, "it is stale: what the buffer held before, %c #%llu %.80s", letter,
+                     (unsigned long long)seq, ev.e.who.op);
+        else if (f->change.bytes)
+            rc = rlki_bytes_of(f->audit, side, &ev, w, &bytes, &n);
+        if (rc == RLK_OK && bytes && n == f->change.elements && equal_where_changed(f, side, bytes))
+            snprintf(text, room, "from element %llu to %llu it is stale: what the buffer held before, %c #%llu %.80s",
+                     (unsigned long long)f->change.first_flat, (unsigned long long)f->change.last_flat, letter,
+                     (unsigned long long)seq, ev.e.who.op);
+        free(bytes);
+    }
+    rlk_arena_release(&arena);
+    return rc == RLK_ENOENT ? RLK_OK : rc;
+}
+
+int rlki_older_content(struct rlki_facts *f, int side, char *text, size_t room)
+{
+    const struct rlk_tensor *t = f->t[side];
+    struct rlki_side *s = &f->audit->side[side];
+    uint64_t seq = f->producer[side].seq;
+    uint32_t output;
+    int rc = RLK_OK;
+    *text = '\0';
+    for (int i = 0; i < OLDER && !*text && f->producer[side].has && seq; i++) {
+        rc = rlki_side_writer(s, f->producer[side].env, f->ev[side].e.rank, seq, t->alloc, t->name, &seq, &output,
+                              f->audit->detail);
+        if (rc)
+            break;
+        rc = held(f, side, seq, output, text, room);
+        if (rc)
+            return rc;
+    }
+    return rc == RLK_ENOENT || rc == RLK_EAGAIN ? RLK_OK : rc;
+}
+
+/* ---- streams ---- */
+
+#define ORDER_MAX (UINT64_C(1) << 16)
+
+struct order {
+    uint32_t rank;
+    uint64_t from, to;
+    bool ordered;
+    uint64_t recorded[64]; /* events recorded on `from` since */
+    uint32_t n;
+};
+
+static int sync_event(void *context, const struct rlk_event *e)
+{
+    struct order *order = context;
+    if (e->kind != RLK_EV_SYNC || e->rank != order->rank)
+        return 0;
+    const char *what = e->u.sync.what;
+    if (rlki_same_text(what, "device") || (rlki_same_text(what, "stream") && e->stream == order->from))
+        order->ordered = true;
+    if (rlki_same_text(what, "record") && e->stream == order->from && order->n < 64)
+        order->recorded[order->n++] = e->u.sync.event;
+    for (uint32_t i = 0; i < order->n && rlki_same_text(what, "wait") && e->stream == order->to; i++)
+        order->ordered |= order->recorded[i] == e->u.sync.event;
+    return 0;
+}
+
+int rlki_stream_order(struct rlki_facts *f, int side, enum rlki_tri *out)
+{
+    const struct rlki_producer *p = &f->producer[side];
+    const struct rlki_ev *ev = &f->ev[side];
+    struct order order = {.rank = ev->e.rank, .from = p->stream, .to = ev->e.stream};
+    *out = RLKI_MAYBE;
+    if (!p->has || p->env != ev->env || p->stream == ev->e.stream || ev->e.seq - p->seq > ORDER_MAX)
+        return RLK_OK;
+    int rc = rlk_env_scan(f->audit->side[side].env[ev->env].env, p->seq + 1, ev->e.seq, sync_event, &order,
+                          f->audit->detail);
+    if (rc == RLK_OK)
+        *out = order.ordered ? RLKI_YES : RLKI_NO;
+    return rc;
 }

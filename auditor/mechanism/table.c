@@ -205,8 +205,10 @@ int rlki_mechanism(struct rlki_audit *audit, const struct rlki_found *found, con
     int rc = rlki_facts_gather(&f, audit, found, difference);
     for (size_t i = 0; i < sizeof rules / sizeof *rules && rc == RLK_OK; i++)
         rc = rules[i]->look(&f, &o);
-    if (rc == RLK_OK)
+    if (rc == RLK_OK) {
+        rlki_attributes(&f, &o);
         rlki_context(&f, &o);
+    }
     if (rc == RLK_OK && !o.failed)
         *out = weigh(&f, &o);
     if (rc == RLK_OK && !*out)
