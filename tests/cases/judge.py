@@ -4,7 +4,7 @@ import re
 
 KEYS = {"comment", "group", "exit", "verdict", "complete", "downstream", "masked", "process_exit", "first", "per_rank", "roots", "inserted",
         "deleted", "contains", "notes_contain", "phases", "args", "self_a", "self_b", "environment", "says", "says_not", "accept", "tamper",
-        "json", "says_stderr", "text_is_inert"}
+        "json", "says_stderr", "text_is_inert", "check", "findings", "examined"}
 
 
 def differs(want, got, path=""):
@@ -50,17 +50,17 @@ def mechanism_differs(want, got, path):
     return out + [f"{path}.next: does not say /{p}/: {got.get('next')}" for p in unsaid(want.get("next", []), [got.get("next") or ""])]
 
 
-def roots_differ(want, got):
+def roots_differ(want, got, what="roots"):
     if isinstance(want, dict) or isinstance(want, int):
-        return differs(want, len(got), "roots")
+        return differs(want, len(got), what)
     left, out = list(got), []
     for w in want:
         hit = next((g for g in left if not differs(w, g)), None)
         if hit is None:
-            out.append(f"roots: none is {json.dumps(w)}")
+            out.append(f"{what}: none is {json.dumps(w)}")
         else:
             left.remove(hit)
-    return out + [f"roots: unexpected {brief(g)}" for g in left]
+    return out + [f"{what}: unexpected {brief(g)}" for g in left]
 
 
 def brief(diff):
@@ -85,6 +85,11 @@ def judge(expect, code, report):
             out += differs(expect[key], report.get(key), key)
     if expect.get("roots") is not None:
         out += roots_differ(expect["roots"], report.get("roots") or [])
+    if expect.get("findings") is not None:
+        out += roots_differ(expect["findings"], report.get("findings") or [], "findings")
+    for name, n in expect.get("examined", {}).items():
+        seen = next((c["examined"] for c in report.get("checks", []) if c["check"] == name), -1)
+        out += [f"examined: expected {name} at least {n}, got {seen}"] if seen < n else []
     for key in ("inserted", "deleted"):
         n = len((report.get("alignment") or {}).get(key) or [])
         if key in expect and n != expect[key]:
@@ -92,7 +97,7 @@ def judge(expect, code, report):
     text, notes = json.dumps(report), json.dumps(report.get("notes")).lower()
     out += [f"nowhere: {t}" for t in expect.get("contains", []) if t not in text]
     said = list(map(str, report.get("notes") or []))
-    for r in report.get("roots") or []:
+    for r in (report.get("roots") or []) + (report.get("findings") or []):
         m = r.get("mechanism") or {}
         said += [*(m.get("evidence") or []), m.get("next") or ""]
     out += [f"nothing says /{p}/ in {said}" for p in unsaid(expect.get("says", []), said)]
@@ -132,3 +137,7 @@ def self_test():
     for key, wrong in {"says": ["zigzag"], "says_not": ["old"], "environment": [{"key": "k", "a": "2"}], "roots": {"any": [0, 2]}}.items():
         assert judge({key: wrong}, 1, seen), key
     assert judge({"first": {"mechanism": {"class": "race"}}}, 1, report)
+    checked = {"exit": 1, "findings": [{"check": "x"}], "checks": [{"check": "x", "examined": 3}]}
+    assert judge({"findings": [{"check": "x"}], "examined": {"x": 3}}, 1, checked) == []
+    assert judge({"findings": []}, 1, checked) and judge({"findings": [{"check": "y"}]}, 1, checked)
+    assert judge({"examined": {"x": 4}}, 1, checked) and judge({"examined": {"y": 0}}, 1, checked)

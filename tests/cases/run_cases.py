@@ -15,10 +15,12 @@ A case is a folder: a.json, b.json, more specs (a2.json...), expect.json. Keys o
   args, self_a, self_b                             arguments; files of the case folder as {NAME}; specs for --self-a/-b
   environment                                      differences that the environment's list holds, as subsets
   says, says_not                                   patterns found (found nowhere) in the notes and in the roots' evidence and next
-  accept                                           {"from": [A, B], "bound", "expires"}: an accept file made from A and B, for --accept
+  accept                                           {"from": [A, B], "bound", "expired"}: an accept file made from A and B, for --accept
   tamper                                           {"recording", "find", "replace"}: bytes (hex) exchanged before the comparison
   json: false, says_stderr                         no JSON is expected; patterns that stderr holds
   text_is_inert                                    the text output holds no control characters
+  check: true                                      rlkaudit check a.json: exit, verdict, complete, says, and
+  findings, examined                               as roots; {check: at least so many comparisons}
   group                                            which ctest runs it
   comment
 A value {"any": [..]} = one of these. Where a DIFF is expected, "mechanism" holds, each optional: class; also (exactly these);
@@ -56,14 +58,17 @@ def run_case(folder, bin_dir, tmp):
     for option in ("self_a", "self_b"):
         for stem in expect.get(option, []):
             args += ["--" + option.replace("_", "-"), str(tmp / f"{stem}.rlk")]
-    pair = [tmp / "a.rlk", "--phases", expect["phases"]] if "phases" in expect else [tmp / "a.rlk", tmp / "b.rlk"]
+    command = "check" if expect.get("check") else "first-diff"
+    pair = [tmp / "a.rlk"] if command == "check" else [tmp / "a.rlk", tmp / "b.rlk"]
+    if "phases" in expect:
+        pair = [tmp / "a.rlk", "--phases", expect["phases"]]
     if "accept" in expect:
         problem = accept(bin_dir, tmp, **expect["accept"])
         if problem:
             return expect, None, [problem]
         args += ["--accept", str(tmp / "accepted")]
     problems = text_is_inert(bin_dir, pair) if expect.get("text_is_inert") else []
-    p = subprocess.run([bin_dir / "rlkaudit", "first-diff", *pair, "--json", "-", *args], capture_output=True, text=True,
+    p = subprocess.run([bin_dir / "rlkaudit", command, *pair, "--json", "-", *args], capture_output=True, text=True,
                        timeout=120)
     if expect.get("json") is False:
         problems += [f"exit: expected {expect['exit']}, got {p.returncode}"] if p.returncode != expect["exit"] else []
@@ -85,12 +90,16 @@ def tamper(tmp, recording, find, replace):
     assert found and len(find) == len(replace), "the bytes to exchange are not there"
 
 
-def accept(bin_dir, tmp, bound, expires="2099-12-31", **pair):
-    """Writes tmp/accepted from the comparison of two recordings; a sentence where that fails."""
+def accept(bin_dir, tmp, bound, expired=False, **pair):
+    """Writes tmp/accepted from the comparison of two recordings, dated back if `expired`; a sentence where that fails."""
     a, b = (tmp / f"{x}.rlk" for x in pair["from"])
     subprocess.run([bin_dir / "rlkaudit", "first-diff", a, b, "--json", tmp / "diff"], capture_output=True, timeout=120)
-    p = subprocess.run([bin_dir / "rlkaudit", "accept", tmp / "diff", "--reason", "known", "--owner", "numerics", "--expires", expires,
+    p = subprocess.run([bin_dir / "rlkaudit", "accept", tmp / "diff", "--reason", "known", "--owner", "numerics", "--expires", "2099-12-31",
                         "--bound", bound, "-o", tmp / "accepted"], capture_output=True, text=True, timeout=120)
+    if expired and not p.returncode:
+        text = (tmp / "accepted").read_text()
+        assert "2099-12-31" in text
+        (tmp / "accepted").write_text(text.replace("2099-12-31", "2020-01-01"))
     return f"rlkaudit accept: exit {p.returncode}: {p.stderr.strip()}" if p.returncode else None
 
 
@@ -139,6 +148,9 @@ def table_row(name, expect, report, verdict):
         first = e.get("first") or {}
         first = first if isinstance(first, dict) else {}
         m = first.get("mechanism") or {}
+        found = e.get("findings")
+        if isinstance(found, list) and found:
+            m = found[0].get("mechanism") or {}
         klass = m.get("class", "-")
         klass = "|".join(klass["any"]) if isinstance(klass, dict) else klass
         return f"{e.get('exit', '?')} {klass}"

@@ -249,7 +249,7 @@ ENVELOPE = {"ranks": 4, "layout": "tp2cp2", "env": {"NCCL_ALGO": "Ring", "RLKREC
 
 def test_envelope():
     _, envs, rec = d.record(spec([op([], [T("x", [2])])], capture="module", dropped=7, comment="why", **ENVELOPE))
-    subset({**ENVELOPE, "level": "module", "synthetic": True, "rlk_recording": 1, "format": {"major": 1, "minor": 0},
+    subset({**ENVELOPE, "level": "module", "synthetic": True, "rlk_recording": 1, "format": {"major": 1, "minor": 1},
             "planes": ["tensor"], "inputs": "reference", "exit": {"code": 0}, "faults": []}, rec["manifest"])
     assert "comment" not in rec["manifest"] and rec["seal"] == "good" and rec["complete"] is False
     assert [(e["dir"], e["ranks"], e["dropped"]) for e in envs] == \
