@@ -279,7 +279,8 @@ void put_rng(rlk_tap_ctx *ctx, const OpInfo *info, c10::ArrayRef<const IValue> a
     if (gen.device().is_cpu()) {
         auto *impl = at::check_generator<at::CPUGeneratorImpl>(gen);
         at::mt19937_data_pod s = impl->engine().data();
-        uint64_t h = mix(static_cast<uint64_t>(static_cast<uint32_t>(s.left_)), s.next_);
+        /* apart: left + next is nearly constant, so that left ^ next stays the same across many draws */
+        uint64_t h = mix(mix(0, static_cast<uint64_t>(static_cast<uint32_t>(s.left_))), s.next_);
         for (uint32_t w : s.state_)
             h = mix(h, w);
         h = mix(h, impl->next_float_normal_sample().has_value() * 2u + impl->next_double_normal_sample().has_value());

@@ -500,7 +500,7 @@ class Observer:
         raw = ctypes.string_at(state.data_ptr(), state.numel())
         left, _, following = struct.unpack_from("<iiQ", raw, 8)
         words = struct.unpack_from("<624Q", raw, 24)
-        h = mix(left & 0xFFFFFFFF, following)
+        h = mix(mix(0, left & 0xFFFFFFFF), following)
         for w in words:
             h = mix(h, w)
         double_valid = struct.unpack_from("<i", raw, 24 + 624 * 8 + 24)[0] != 0
