@@ -98,6 +98,83 @@ void rlki_rec_train_logprobs(struct rlk_train *run, const struct rlki_micro *m, 
     tell(run, &run->train, &from, logp, m->first, m->count, false);
 }
 
+/* ---- keys and values ---- */
+
+/* Rows [start, start + length - 1) of sample first + i: its last token is drawn and never fed to the rollout. */
+struct rows {
+    int n;
+    struct rlk_sample_part part[1];
+};
+
+static struct rows *rows_of(struct rlk_train *run, int first, int count, int64_t apart)
+{
+    struct rows *r = calloc(1, sizeof *r + (size_t)count * (sizeof r->part[0] + 16));
+    char *text = r ? (char *)(r->part + count + 1) : NULL;
+    uint64_t at = 0;
+    for (int i = 0; r && i < count; i++, text += 16) {
+        const int32_t length = run->sample[first + i].length;
+        snprintf(text, 16, "s%d", first + i);
+        if (length > 1)
+            r->part[r->n++] = (struct rlk_sample_part){.id = text, .start = at, .extent = (uint64_t)length - 1};
+        at += (uint64_t)(apart ? apart : length);
+    }
+    return r;
+}
+
+/* k and v of one layer with their samples; b NULL: whole caches of `rows` rows. */
+static void tell_kv(struct rlk_train *run, const struct rlk_world *w, int layer, const struct rlk_batch *b,
+                    int64_t rows, const struct rlki_ptrs *const kv[2], const struct rows *samples)
+{
+    static const char *const names[2][2] = {{"k_cache", "v_cache"}, {"k", "v"}};
+    const struct rlk_model_shape *s = &run->opt.model;
+    struct rlki_named t = {
+        "",
+        RLK_K_BF16,
+        3,
+        {{b ? RLKI_AXIS_TOKENS : RLKI_AXIS_WHOLE, rows}, {RLKI_AXIS_SLABS, s->kv_heads}, {RLKI_AXIS_WHOLE, s->head_dim}},
+        NULL,
+        NULL,
+        b};
+    char module[64];
+    snprintf(module, sizeof module, "model.layers.%d.self_attn.kv", layer);
+    rlki_rec_begin(run, w, module, "rlk.grpo.kv", NULL);
+    for (int out = 0; out < 2; out++)
+        for (int i = 0; i < 2; i++) {
+            snprintf(t.name, sizeof t.name, "%s", names[b || out][i]);
+            run->rec.nsamples = out ? (uint32_t)samples->n : 0;
+            run->rec.samples = out ? samples->part : NULL;
+            rlki_rec_tensor(run, w, &t, RLKI_IN(kv[i]), out);
+        }
+    run->rec.nsamples = 0;
+    run->rec.samples = NULL;
+    rlki_rec_end(run, w);
+}
+
+void rlki_rec_rollout_kv(struct rlk_train *run, const struct rlki_ptrs *k, const struct rlki_ptrs *v, int64_t rows)
+{
+    struct rows *samples = run->rec.tap ? rows_of(run, 0, run->opt.samples, rows) : NULL;
+    rlki_rec_phase(run, "rollout-decode");
+    rlki_rec_work(run, 0, 0);
+    for (int l = 0; samples && l < run->opt.model.layers; l++) {
+        const struct rlki_ptrs *const kv[2] = {&k[l], &v[l]};
+        tell_kv(run, &run->roll, l, NULL, rows * run->opt.samples, kv, samples);
+    }
+    free(samples);
+}
+
+void rlki_rec_train_kv(struct rlk_train *run, const struct rlki_pass *p, int layer, const struct rlki_ptrs *k,
+                       const struct rlki_ptrs *v)
+{
+    const struct rlki_micro *m = run->micro;
+    if (!run->rec.tap || run->x.measuring || !m || !p->at_layer || strcmp(run->pass, "fwd") != 0)
+        return;
+    struct rows *samples = rows_of(run, m->first, m->count, 0);
+    const struct rlki_ptrs *const kv[2] = {k, v};
+    if (samples)
+        tell_kv(run, p->w, layer, p->b, 0, kv, samples);
+    free(samples);
+}
+
 /* ---- hashes ---- */
 
 static void hex(char out[65], const unsigned char *digest)

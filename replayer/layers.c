@@ -160,6 +160,7 @@ static int layer_forward(struct rlki_pass *p, int layer, const struct rlki_ptrs 
     TRY(project(p, layer, a));
     TRY(take(p, Q / tp, T, &a->o));
     TRY(take(p, s->heads / tp, F, &a->lse));
+    rlki_rec_train_kv(p->run, p, layer, &a->kr, &a->v);
     if (p->k_cache)
         TRY(cached(p, layer, &at, a));
     else

@@ -249,8 +249,10 @@ int rlki_rollout(struct rlk_train *run)
         d.who[i] = i;
     for (int64_t iteration = 0; !rc && d.live > 0; iteration++)
         rc = iterate(&d, iteration);
-    if (!rc)
+    if (!rc) {
+        rlki_rec_rollout_kv(run, d.k_cache, d.v_cache, d.rows);
         rlki_rec_rollout_logprobs(run);
+    }
     for (int s = 0; !rc && s < run->opt.samples; s++)
         rlki_rec_request(run, s);
     rlk_policy_side(run->policy, RLK_SIDE_TRAINING);

@@ -139,6 +139,12 @@ void rlki_rec_request(struct rlk_train *run, int sample);
  * [first, first+count), whose operator left `logp`. Both with their bytes, by sample: rlk.grpo.logprobs. */
 void rlki_rec_rollout_logprobs(struct rlk_train *run);
 void rlki_rec_train_logprobs(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_ptrs *logp);
+/* Keys and values of every layer by sample: what the rollout's caches hold at its end (`rows` rows a sample), and what
+ * the training forward makes of the same tokens: rlk.grpo.kv. */
+struct rlki_pass;
+void rlki_rec_rollout_kv(struct rlk_train *run, const struct rlki_ptrs *k, const struct rlki_ptrs *v, int64_t rows);
+void rlki_rec_train_kv(struct rlk_train *run, const struct rlki_pass *p, int layer, const struct rlki_ptrs *k,
+                       const struct rlki_ptrs *v);
 struct rlki_named rlki_named_rollout_logp(const struct rlk_train *run);
 /* The hash of every parameter as the rollout holds it: a note, docs/report.md. */
 int rlki_rec_hashes(struct rlk_train *run, const char *version);

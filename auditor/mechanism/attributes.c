@@ -73,7 +73,8 @@ static void compare(struct rlki_opinion *o, bool collective, const char *what, c
         for (uint32_t k = 0; k < nb && k < 64; k++) {
             char x[80], y[80];
             enum rlki_hold hold;
-            if (!rlki_same_text(a[i].key, b[k].key))
+            /* `combines`: which ranks an operator reads is of the layout, not of how it computes. */
+            if (!rlki_same_text(a[i].key, b[k].key) || rlki_same_text(a[i].key, "combines"))
                 continue;
             attr_text(x, sizeof x, &a[i]);
             attr_text(y, sizeof y, &b[k]);
