@@ -4,11 +4,13 @@
 #include "cli/common/rlk_exit.h"
 #include "cli/common/rlk_options.h"
 #include "cli/common/rlk_output.h"
+#include "replayer/rlk_folder.h"
 #include "store/rlk_place.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct values { /* as written on the command line */
     const char *model, *layout, *rollout, *temperature, *top_p, *lr, *device, *contract, *plant, *save;
@@ -32,7 +34,8 @@ static struct values v = {.model = "qwen3-tiny",
                           .threads = 1};
 
 static const struct rlki_option options[] = {
-    {"model", 0, RLKI_STRING, &v.model, "NAME", "qwen3-tiny, -mini, -0.6b, -1.7b, -4b, -8b (qwen3-tiny)"},
+    {"model", 0, RLKI_STRING, &v.model, "NAME|DIR",
+     "qwen3-tiny, -mini, -0.6b, -1.7b, -4b, -8b with seeded weights; or a Hugging Face folder (qwen3-tiny)"},
     {"layout", 0, RLKI_STRING, &v.layout, "LAYOUT", "tp and cp of the training, 1, 2, 4 or 8 each (tp1cp1)"},
     {"rollout-layout", 0, RLKI_STRING, &v.rollout, "LAYOUT", "of the rollout; cp must be 1 (the training's tp)"},
     {"steps", 0, RLKI_NUMBER, &v.steps, "N", "optimizer steps (2)"},
@@ -93,15 +96,37 @@ static int read_layout(const char *text, int *tp, int *cp)
     return RLKI_GO_ON;
 }
 
-static int read_values(struct rlk_train_options *o)
+static int failed(int code, const struct rlk_kdetail *detail)
+{
+    rlki_say("%s", detail->text[0] ? detail->text : "failed");
+    return code == RLK_K_EUNSUPPORTED ? RLKI_EXIT_NOT_COMPARABLE : RLKI_EXIT_FAULT;
+}
+
+/* A known name, else a folder. */
+static int read_model(struct rlk_train_options *o, struct rlk_folder **folder)
+{
+    const struct rlk_model_shape *shape = rlk_model_find(v.model);
+    struct rlk_kdetail detail = {""};
+    rlk_train_options_init(o);
+    if (!shape) {
+        if (!strchr(v.model, '/') && access(v.model, F_OK) != 0)
+            return rlki_usage(&command, "%s: no such model, and no such folder", v.model);
+        const int rc = rlk_folder_open(folder, v.model, &detail);
+        if (rc)
+            return failed(rc, &detail);
+        shape = rlk_folder_shape(*folder);
+        o->folder = *folder;
+    }
+    o->model = *shape;
+    return RLKI_GO_ON;
+}
+
+static int read_values(struct rlk_train_options *o, struct rlk_folder **folder)
 {
     const uint64_t most = 1u << 20;
-    const struct rlk_model_shape *shape = rlk_model_find(v.model);
-    int status;
-    rlk_train_options_init(o);
-    if (!shape)
-        return rlki_usage(&command, "%s: no such model", v.model);
-    o->model = *shape;
+    int status = read_model(o, folder);
+    if (status != RLKI_GO_ON)
+        return status;
     if ((status = read_layout(v.layout, &o->tp, &o->cp)) != RLKI_GO_ON)
         return status;
     if (v.rollout && (status = read_layout(v.rollout, &o->rollout_tp, &o->rollout_cp)) != RLKI_GO_ON)
@@ -130,12 +155,6 @@ static int read_values(struct rlk_train_options *o)
     return RLKI_GO_ON;
 }
 
-static int failed(int code, const struct rlk_kdetail *detail)
-{
-    rlki_say("%s", detail->text[0] ? detail->text : "failed");
-    return code == RLK_K_EUNSUPPORTED ? RLKI_EXIT_NOT_COMPARABLE : RLKI_EXIT_FAULT;
-}
-
 static int list_plants(void)
 {
     for (int i = 0; rlk_plant_name(i); i++)
@@ -146,6 +165,7 @@ static int list_plants(void)
 int main(int argc, char **argv)
 {
     struct rlk_train_options o;
+    struct rlk_folder *folder = NULL;
     struct rlk_train *run = NULL;
     struct rlk_kdetail detail = {""};
     int nargs;
@@ -156,8 +176,10 @@ int main(int argc, char **argv)
         return status;
     if (v.plant && strcmp(v.plant, "help") == 0)
         return list_plants();
-    if ((status = read_values(&o)) != RLKI_GO_ON)
+    if ((status = read_values(&o, &folder)) != RLKI_GO_ON) {
+        rlk_folder_close(folder);
         return status;
+    }
     int rc = rlk_train_new(&o, &run, &detail);
     if (!rc)
         rc = rlki_print_weights(run, 1, &detail);
@@ -172,5 +194,6 @@ int main(int argc, char **argv)
     if (!rc && v.save)
         rc = rlki_save(run, &o.model, v.save, &detail);
     rlk_train_free(run);
+    rlk_folder_close(folder);
     return rlki_finish(rc ? failed(rc, &detail) : RLKI_EXIT_OK);
 }

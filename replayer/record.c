@@ -4,6 +4,7 @@
  * and a version that every write raises, so that inputs become references. Nothing here can fail the run: without
  * memory for the table of buffers, buffers are unknown, and inputs are digested.
  */
+#include "replayer/rlk_folder.h"
 #include "replayer/run.h"
 
 #include "store/rlk_digest.h"
@@ -251,6 +252,8 @@ static void tell_program(struct rlk_train *run)
         (double)o->adam_eps, (double)o->weight_decay, (double)o->clip_ratio, (double)o->kl_coef, o->max_norm,
         o->contract, o->plant ? o->plant : "none");
     run->rec.tap->meta("rlktrain.program", text);
+    if (o->folder)
+        run->rec.tap->meta("rlktrain.folder", rlk_folder_path(o->folder)); /* model=folder */
 }
 
 int rlki_rec_init(struct rlk_train *run)
@@ -391,8 +394,11 @@ void rlki_rec_leaves(struct rlk_train *run)
 {
     struct rlki_rec *r = &run->rec;
     const struct rlk_world *w = &run->train;
-    for (int i = 0; r->tap && i < w->held; i++)
-        for (int p = 0; p < run->params; p++) {
+    for (int p = 0; r->tap && p < run->params; p++) {
+        char where[600] = "", sha256[65] = "";
+        const bool read =
+            run->opt.folder && rlk_folder_source(run->opt.folder, run->param[p].name, where, sha256, NULL) == 0;
+        for (int i = 0; i < w->held; i++) {
             const struct rlki_named t = rlki_named_parameter(&run->param[p], run->param[p].name, RLK_K_BF16);
             struct placed at;
             if (!place_of(w, &t, i, &at))
@@ -416,8 +422,10 @@ void rlki_rec_leaves(struct rlk_train *run)
                                                   .place = &place,
                                                   .generation = k ? k->generation : 0,
                                                   .version = k ? k->version : 0};
-            r->tap->leaf(r->ctx[w->rank[i]], &tensor, NULL, NULL, RLKI_GENERATOR, run->opt.seed);
+            r->tap->leaf(r->ctx[w->rank[i]], &tensor, read ? where : NULL, read ? sha256 : NULL,
+                         run->opt.folder ? NULL : RLKI_GENERATOR, run->opt.folder ? 0 : run->opt.seed);
         }
+    }
 }
 
 /* A time is a note, not a metric: it says how long this run took, and is never a difference between two. It is known

@@ -35,6 +35,8 @@ const struct rlk_model_shape *rlk_model_at(int n);
 
 #define RLK_TRAIN_MODES 16
 
+struct rlk_folder;
+
 struct rlk_train_options {
     struct rlk_model_shape model;
     enum rlk_device device;
@@ -52,13 +54,15 @@ struct rlk_train_options {
     int modes;
     const char *mode[RLK_TRAIN_MODES]; /* "strict", "ffn=off", ... in order */
     const char *plant;                 /* a fault of replayer/rlk_plant.h, NULL = none */
+    struct rlk_folder *folder;         /* weights from here (rlk_folder.h), and `model` its shape; NULL = seeded */
 };
 void rlk_train_options_init(struct rlk_train_options *options); /* qwen3-tiny at tp1cp1, 8 samples x 48 tokens */
 
 struct rlk_train;
 
-/* Builds the policy (seeded weights), and hands it to the rollout side as weight version 1.
- * RLK_K_EUNSUPPORTED: a layout, model, class or device that is refused; the detail says what to change. */
+/* Builds the policy (seeded weights, or those of the folder, which is read now), and hands it to the rollout side as
+ * weight version 1. RLK_K_EUNSUPPORTED: a layout, model, class or device that is refused; the detail says what to
+ * change. */
 int rlk_train_new(const struct rlk_train_options *options, struct rlk_train **out, struct rlk_kdetail *detail);
 void rlk_train_free(struct rlk_train *run); /* NULL is allowed */
 

@@ -1,6 +1,7 @@
 /* run.h - the state of one training run, and what its parts offer each other. Internal.
  *
  *  model.c    known models; parameters and how TP cuts them; seeded values
+ *  folder.c safetensors.c  weights from a Hugging Face folder
  *  tensors.c  memory of the ranks: the frame, parameters cut and put together
  *  layers.c   the policy forward, recomputed, and backward
  *  rollout.c  prompts and KV-cache decode

@@ -1,4 +1,5 @@
 /* train.c - a run: its memory, and the step. */
+#include "replayer/rlk_folder.h"
 #include "replayer/run.h"
 
 #include <math.h>
@@ -139,9 +140,12 @@ static int seed_parameter(struct rlk_train *run, int p)
     uint16_t *bits = malloc(n * sizeof *bits);
     float *wide = malloc(n * sizeof *wide);
     int rc = bits && wide ? 0 : rlki_fail_memory(run, w->name);
+    if (!rc && run->opt.folder)
+        rc = rlk_folder_read(run->opt.folder, w->name, w->ndim, w->rows, w->cols, bits, wide, &run->x.detail);
     if (!rc) {
-        rlki_model_fill(w, run->opt.seed, (uint32_t)p, bits);
-        for (size_t i = 0; i < n; i++) {
+        if (!run->opt.folder)
+            rlki_model_fill(w, run->opt.seed, (uint32_t)p, bits);
+        for (size_t i = 0; i < n && !run->opt.folder; i++) {
             const uint32_t u = (uint32_t)bits[i] << 16;
             memcpy(&wide[i], &u, 4);
         }
