@@ -21,4 +21,18 @@ struct rlk_rolls_progress { /* may be NULL wherever one is taken */
 int rlk_audit_bisect(json_t **out, const char *good, const char *bad, const struct rlk_rolls_progress *progress,
                      struct rlk_detail *detail);
 
+/* ---- baseline: the roll-ups of a recording in a few KB ---- */
+
+#define RLK_BASELINE_SCHEMA "rlk.baseline/1"
+#define RLK_BASELINE_BYTES (4u << 20)
+
+/* A hash of each step (of neighbouring steps together, where they are many) and, for as many steps as `most` bytes
+ * hold, of each (phase, module, pass), module paths cut short where one step alone would not fit. RLK_ESTATE: the
+ * recording is incomplete, the detail says why. */
+int rlk_baseline_save(json_t **out, const char *dir, size_t most, struct rlk_detail *detail);
+/* Reads and checks a file. */
+int rlk_baseline_read(json_t **out, const char *path, struct rlk_detail *detail);
+/* {"schema": "rlk.baseline_check/1", "exit", ...}; `baseline` comes from rlk_baseline_read(). */
+int rlk_baseline_check(json_t **out, const char *dir, const json_t *baseline, struct rlk_detail *detail);
+
 #endif

@@ -16,7 +16,7 @@
     BUILT("report", rlki_audit_report, "the cross-layout report of two recordings")                                    \
     BUILT("bisect", rlki_audit_bisect, "first differing step, phase and module by roll-ups alone")                     \
     BUILT("accept", rlki_audit_accept, "accept a known drift, for a time and up to a bound")                           \
-    LATER("baseline", "save and check a baseline")                                                                     \
+    BUILT("baseline", rlki_audit_baseline, "a few KB that say whether a later recording is the same")                  \
     LATER("modes", "compare modes")                                                                                    \
     LATER("relaunch", "run an event again")
 

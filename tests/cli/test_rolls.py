@@ -1,4 +1,4 @@
-"""rlkaudit bisect: the planted step, pass and module, from roll-ups only."""
+"""rlkaudit bisect and baseline: the planted step, pass and module, from roll-ups only."""
 import json
 
 import rlk
@@ -135,6 +135,95 @@ class Bisect(Case):
         a, b = self.synth("a", events=events(1)), self.synth("b", events=events(2))
         self.assertFalse(set(self.expect(self.audit("bisect", a, b), 1).out) & set("\x1b\u202e"))
         self.assertEqual(self.bisect(a, b, 1)["first"]["module"], evil)
+
+
+class Baseline(Case):
+    def audit(self, *argv):
+        return self.cmd(RLKAUDIT, "baseline", *argv)
+
+    def check(self, rec, rc, file="base.json"):
+        return json.loads(self.expect(self.audit("check", rec, file, "--json", "-"), rc).out)
+
+    def save(self, rec, *argv):
+        self.expect(self.audit("save", rec, "-o", "base.json", *argv), 0)
+        return json.loads((self.dir / "base.json").read_text())
+
+    def test_repeat_and_plants(self):
+        self.save(self.synth("a", events=training()))
+        self.assertLess((self.dir / "base.json").stat().st_size, 4096)
+        repeat = self.synth("repeat", events=training())
+        self.assertEqual(self.check(repeat, 0)["verdict"], "same")
+        self.expect(self.audit("check", repeat, "base.json"), 0, out="same")
+        for n, (step, what, module) in enumerate([(1, "fwd", "layers.2.mlp"), (0, "fwd", "layers.0.mlp"), (2, "bwd", "layers.1.mlp"), (1, "opt", "layers.3.mlp")]):
+            b = self.synth(f"b{n}", events=training(plant=(step, what, module, None)))
+            result = self.check(b, 1)
+            first = result["first"]
+            self.assertEqual((result["step"], first["pass"], first["module"]), (step, what, module))
+            self.expect(self.audit("check", b, "base.json"), 1, out=[f"step {step}", f"module {module}"])
+
+    def test_ranks(self):
+        ranks = [0, 1, 2]
+        a = self.synth("a", ranks=3, layout="tp1", events=training(ranks=ranks, steps=2))
+        self.save(a)
+        b = self.synth("b", ranks=3, layout="tp1", events=training(ranks=ranks, steps=2, plant=(1, "fwd", "layers.1.mlp", 2)))
+        self.assertEqual(self.check(b, 1)["first"]["module"], "layers.1.mlp")
+        swapped = training(steps=1, ranks=[0], plant=(0, "fwd", "layers.1.mlp", 0)) + training(steps=1, ranks=[1])
+        other = training(steps=1, ranks=[0]) + training(steps=1, ranks=[1], plant=(0, "fwd", "layers.1.mlp", 1))
+        self.save(self.synth("c", ranks=2, layout="tp1", events=swapped))
+        self.check(self.synth("d", ranks=2, layout="tp1", events=other), 1)  # ranks do not stand for each other
+
+    def test_many_steps_stay_small(self):
+        """Steps are put together, modules cut short: what is named is coarser, what is found is not."""
+        events = [{"op": "x", "module": f"layers.{i}.mlp.up", "step": s, "out": [tensor("y", i)]} for s in range(251) for i in range(40)]
+        base = self.save(self.synth("a", events=events), "--max-size", "512")
+        self.assertLess((self.dir / "base.json").stat().st_size, 5000)
+        self.assertLess(base["depth"], 4)
+        self.check(self.synth("again", events=events), 0)
+        events[39]["out"] = [tensor("y", 999)]
+        result = self.check(self.synth("b", events=events), 1)
+        self.assertEqual(result["step"], 0)
+        events[39]["out"] = [tensor("y", 39)]
+        events[-1]["out"] = [tensor("y", 999)]
+        result = self.check(self.synth("c", events=events), 1)
+        self.assertEqual(result["step"], 249)
+        self.assertIn("in one of the steps", " ".join(result["notes"]))
+
+    def test_other_steps(self):
+        self.save(self.synth("a", events=training(steps=2)))
+        self.assertEqual(self.check(self.synth("longer", events=training(steps=3)), 1)["step"], 2)
+        self.assertEqual(self.check(self.synth("shorter", events=training(steps=1)), 1)["step"], 1)
+
+    def test_not_comparable_and_incomplete(self):
+        self.save(self.synth("a", events=training(steps=2)))
+        self.assertIn("ranks", self.check(self.synth("r", ranks=2, events=training(steps=2)), 3)["not_comparable"]["reason"])
+        self.assertIn("level", self.check(self.synth("l", capture="module", events=training(steps=2)), 3)["not_comparable"]["reason"])
+        cut = self.synth("cut", complete=False, events=training(steps=2))
+        self.check(cut, 4)
+        self.expect(self.audit("save", cut, "-o", "no.json"), 4, err="incomplete")
+        self.assertFalse((self.dir / "no.json").exists())
+        cut = self.synth("cut0", complete=False, events=training(steps=2, plant=(0, "fwd", "layers.0.mlp", None)))
+        self.check(cut, 1)
+        self.expect(self.audit("save", self.synth("empty", events=[]), "-o", "no.json"), 4)
+
+    def test_hostile_files(self):
+        a = self.synth("a", events=training(steps=1))
+        good = self.save(a)
+        hexes = good["modules"]["0"]
+        for bad in ["", "[]", "{}", '{"schema": "rlk.accept/1"}', json.dumps({"schema": "rlk.baseline/1"}), {"extra": 1}, {"facts": 3}, {"steps": {}},
+                    {"steps": [1]}, {"steps": ["0"]}, {"steps": ["0 xyz"]}, {"steps": ["0 " + "f" * 17]}, {"steps": ["1 " + "0" * 16, "0 " + "0" * 16]},
+                    {"steps": ["5..1 " + "0" * 16]}, {"depth": -1}, {"depth": 65}, {"depth": "1"}, {"modules": []}, {"modules": {"0": 1}}, {"modules": {"0": "f" * 15}},
+                    {"modules": {"0": "g" * 16}}, {"modules": {"0": hexes[16:32] + hexes[:16]}}, {"modules": {"0": hexes[:16] * 2}}]:
+            (self.dir / "bad.json").write_text(bad if isinstance(bad, str) else json.dumps({**good, **bad}))
+            done = self.expect(self.audit("check", a, "bad.json"), 2, err="bad.json")
+            self.assertEqual((done.out, done.err.count("\n")), ("", 1))
+        (self.dir / "bad.json").write_text(json.dumps({**good, "facts": {}}))
+        self.check(a, 3, "bad.json")
+
+    def test_usage(self):
+        a = self.synth("a", events=training(steps=1))
+        for argv in ([], ["save"], ["save", a], ["check", a], ["check"], ["keep", a], ["save", a, "b", "-o", "x"], ["check", a, "f", "-o", "x"],
+                     ["check", a, "nowhere"], ["check", "nowhere", "base.json"], ["save", a, "-o", "no/dir"], ["save", a, "-o", "x", "--max-size", "2M"]):
+            self.expect(self.audit(*argv), 2)
 
 
 if __name__ == "__main__":
