@@ -14,9 +14,9 @@
 
 struct values { /* as written on the command line */
     const char *model, *layout, *rollout, *temperature, *top_p, *lr, *device, *contract, *plant, *save;
-    uint64_t steps, seed, samples, group, prompt, fresh, stop_ids, micro_batches, threads;
+    uint64_t steps, seed, samples, group, prompt, fresh, stop_ids, micro_batches, score_batches, threads;
     struct rlki_list modes;
-    bool no_times;
+    bool no_times, reverse, by_sample;
 };
 
 static struct values v = {.model = "qwen3-tiny",
@@ -46,6 +46,9 @@ static const struct rlki_option options[] = {
     {"new", 0, RLKI_NUMBER, &v.fresh, "N", "most new tokens of a sequence (48)"},
     {"stop-ids", 0, RLKI_NUMBER, &v.stop_ids, "N", "ids below N end a response; 0 = none does (16)"},
     {"micro-batches", 0, RLKI_NUMBER, &v.micro_batches, "N", "micro-batches a step (2)"},
+    {"score-batches", 0, RLKI_NUMBER, &v.score_batches, "N", "micro-batches of ref_log_probs and log_probs (the same)"},
+    {"reverse", 0, RLKI_FLAG, &v.reverse, NULL, "pack samples into micro-batches last first"},
+    {"by-sample", 0, RLKI_FLAG, &v.by_sample, NULL, "record sums by sample: joins other packings, costs time"},
     {"temperature", 0, RLKI_STRING, &v.temperature, "X", "of sampling and of log-probabilities (0.7)"},
     {"top-p", 0, RLKI_STRING, &v.top_p, "X", "in (0,1] (0.95)"},
     {"lr", 0, RLKI_STRING, &v.lr, "X", "learning rate (0.001)"},
@@ -132,7 +135,7 @@ static int read_values(struct rlk_train_options *o, struct rlk_folder **folder)
     if (v.rollout && (status = read_layout(v.rollout, &o->rollout_tp, &o->rollout_cp)) != RLKI_GO_ON)
         return status;
     if (v.samples > most || v.group > most || v.prompt > most || v.fresh > most || v.stop_ids > most ||
-        v.micro_batches > most || v.threads > 1024)
+        v.micro_batches > most || v.score_batches > most || v.threads > 1024)
         return rlki_usage(&command, "a number is out of range");
     o->seed = v.seed;
     o->samples = (int)v.samples;
@@ -141,6 +144,9 @@ static int read_values(struct rlk_train_options *o, struct rlk_folder **folder)
     o->fresh = (int)v.fresh;
     o->stop_ids = (int)v.stop_ids;
     o->micro_batches = (int)v.micro_batches;
+    o->score_batches = (int)v.score_batches;
+    o->reverse = v.reverse;
+    o->by_sample = v.by_sample;
     o->threads = (unsigned)v.threads;
     if ((v.temperature && !read_real(v.temperature, &o->temperature)) || (v.top_p && !read_real(v.top_p, &o->top_p)) ||
         (v.lr && !read_real(v.lr, &o->lr)))

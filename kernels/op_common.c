@@ -74,7 +74,8 @@ static void announce_one(struct rlki_call *c, int i, const struct rlki_tensor *t
                                    t->data ? t->data[i] : NULL,
                                    elements,
                                    {(uint32_t)t->ndim, shape, nspans, spans, t->partial, t->replica, NULL},
-                                   c->w->x->device == RLK_DEVICE_CUDA};
+                                   c->w->x->device == RLK_DEVICE_CUDA,
+                                   t->ndim && t->dim[0].kind == RLKI_TOKENS};
     if (spans)
         c->w->x->observe->tensor(c->w->x->observe->self, &c->event, &o);
     else

@@ -39,6 +39,7 @@ struct rlk_observed {
     uint64_t elements; /* local */
     struct rlk_placement at;
     bool on_device;
+    bool by_token; /* dimension 0 is the tokens of the batch */
 };
 
 struct rlk_observe {

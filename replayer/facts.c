@@ -33,9 +33,10 @@ struct rlki_named rlki_named_rollout_logp(const struct rlk_train *run)
         NULL,           "world",    NULL};
 }
 
-/* One event on every rank of w: `from`, what the numbers were read from, and samples [first, first+count), packed. */
+/* One event on every rank of w: `from`, what the numbers were read from, and samples who[i] (NULL: 0, 1, ...), packed.
+ */
 static void tell(struct rlk_train *run, const struct rlk_world *w, const struct rlki_named *from,
-                 const struct rlki_ptrs *data, int first, int count, bool rollout)
+                 const struct rlki_ptrs *data, const int *who, int count, bool rollout)
 {
     struct rlki_rec *r = &run->rec;
     struct rlk_sample_part *part = r->tap ? calloc((size_t)count + 1, sizeof *part) : NULL;
@@ -43,9 +44,10 @@ static void tell(struct rlk_train *run, const struct rlk_world *w, const struct 
     struct rlki_named to = {"logp", RLK_K_FP32, 1, {{RLKI_AXIS_WHOLE, 0}}, NULL, "world", NULL};
     int64_t n = 0;
     for (int i = 0; id && i < count; i++) {
-        const struct rlki_sample *p = &run->sample[first + i];
+        const int s = who ? who[i] : i;
+        const struct rlki_sample *p = &run->sample[s];
         const int32_t fresh = p->length - p->prompt;
-        snprintf(id[i], sizeof id[i], "s%d", first + i);
+        snprintf(id[i], sizeof id[i], "s%d", s);
         part[i] = (struct rlk_sample_part){.id = id[i], .start = (uint64_t)n, .extent = (uint64_t)fresh};
         memcpy((float *)run->logps.p[0] + n, rollout ? p->rollout : p->now, (size_t)fresh * sizeof(float));
         n += fresh;
@@ -89,33 +91,28 @@ void rlki_rec_rollout_logprobs(struct rlk_train *run)
     rlki_rec_phase(run, "rollout-decode");
     rlki_rec_work(run, 0, 0);
     hand_over(run);
-    tell(run, &run->roll, &from, &run->rollout_logp, 0, run->opt.samples, true);
+    tell(run, &run->roll, &from, &run->rollout_logp, NULL, run->opt.samples, true);
 }
 
 void rlki_rec_train_logprobs(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_ptrs *logp)
 {
     const struct rlki_named from = {"logp", RLK_K_FP32, 1, {{RLKI_AXIS_TOKENS, 0}}, NULL, "tp", m->batch};
-    tell(run, &run->train, &from, logp, m->first, m->count, false);
+    tell(run, &run->train, &from, logp, m->who, m->count, false);
 }
 
 /* ---- keys and values ---- */
 
-/* Rows [start, start + length - 1) of sample first + i: its last token is drawn and never fed to the rollout. */
-struct rows {
-    int n;
-    struct rlk_sample_part part[1];
-};
-
-static struct rows *rows_of(struct rlk_train *run, int first, int count, int64_t apart)
+struct rlki_rows *rlki_rows_of(struct rlk_train *run, const int *who, int count, int64_t apart, int32_t less)
 {
-    struct rows *r = calloc(1, sizeof *r + (size_t)count * (sizeof r->part[0] + 16));
+    struct rlki_rows *r = calloc(1, sizeof *r + (size_t)count * (sizeof r->part[0] + 16));
     char *text = r ? (char *)(r->part + count + 1) : NULL;
     uint64_t at = 0;
     for (int i = 0; r && i < count; i++, text += 16) {
-        const int32_t length = run->sample[first + i].length;
-        snprintf(text, 16, "s%d", first + i);
-        if (length > 1)
-            r->part[r->n++] = (struct rlk_sample_part){.id = text, .start = at, .extent = (uint64_t)length - 1};
+        const int s = who ? who[i] : i;
+        const int32_t length = run->sample[s].length;
+        snprintf(text, 16, "s%d", s);
+        if (length > less)
+            r->part[r->n++] = (struct rlk_sample_part){.id = text, .start = at, .extent = (uint64_t)(length - less)};
         at += (uint64_t)(apart ? apart : length);
     }
     return r;
@@ -123,7 +120,7 @@ static struct rows *rows_of(struct rlk_train *run, int first, int count, int64_t
 
 /* k and v of one layer with their samples; b NULL: whole caches of `rows` rows. */
 static void tell_kv(struct rlk_train *run, const struct rlk_world *w, int layer, const struct rlk_batch *b,
-                    int64_t rows, const struct rlki_ptrs *const kv[2], const struct rows *samples)
+                    int64_t rows, const struct rlki_ptrs *const kv[2], const struct rlki_rows *samples)
 {
     static const char *const names[2][2] = {{"k_cache", "v_cache"}, {"k", "v"}};
     const struct rlk_model_shape *s = &run->opt.model;
@@ -152,7 +149,7 @@ static void tell_kv(struct rlk_train *run, const struct rlk_world *w, int layer,
 
 void rlki_rec_rollout_kv(struct rlk_train *run, const struct rlki_ptrs *k, const struct rlki_ptrs *v, int64_t rows)
 {
-    struct rows *samples = run->rec.tap ? rows_of(run, 0, run->opt.samples, rows) : NULL;
+    struct rlki_rows *samples = run->rec.tap ? rlki_rows_of(run, NULL, run->opt.samples, rows, 1) : NULL;
     rlki_rec_phase(run, "rollout-decode");
     rlki_rec_work(run, 0, 0);
     for (int l = 0; samples && l < run->opt.model.layers; l++) {
@@ -168,7 +165,7 @@ void rlki_rec_train_kv(struct rlk_train *run, const struct rlki_pass *p, int lay
     const struct rlki_micro *m = run->micro;
     if (!run->rec.tap || run->x.measuring || !m || !p->at_layer || strcmp(run->pass, "fwd") != 0)
         return;
-    struct rows *samples = rows_of(run, m->first, m->count, 0);
+    struct rlki_rows *samples = rlki_rows_of(run, m->who, m->count, 0, 1);
     const struct rlki_ptrs *const kv[2] = {k, v};
     if (samples)
         tell_kv(run, p->w, layer, p->b, 0, kv, samples);

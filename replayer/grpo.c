@@ -18,11 +18,11 @@ int rlki_micro_new(struct rlk_train *run, int first, int count, struct rlki_micr
 {
     int32_t *length = calloc((size_t)count + 1, sizeof *length);
     int rc = 0;
-    *m = (struct rlki_micro){.first = first, .count = count};
+    *m = (struct rlki_micro){.first = first, .count = count, .who = run->order + first};
     if (!length)
         return rlki_fail_memory(run, "a micro-batch");
     for (int i = 0; i < count; i++) {
-        length[i] = run->sample[first + i].length;
+        length[i] = run->sample[m->who[i]].length;
         m->tokens += length[i];
     }
     const size_t n = (size_t)m->tokens + 1;
@@ -35,12 +35,12 @@ int rlki_micro_new(struct rlk_train *run, int first, int count, struct rlki_micr
     } else {
         int64_t t = 0;
         for (int i = 0; i < count; i++) {
-            const struct rlki_sample *p = &run->sample[first + i];
+            const struct rlki_sample *p = &run->sample[m->who[i]];
             for (int32_t k = 0; k < p->length; k++, t++) {
                 const bool predicts = k + 1 >= p->prompt && k + 1 < p->length;
                 m->ids[t] = p->token[k];
                 m->targets[t] = predicts ? p->token[k + 1] : -1;
-                m->owner[t] = first + i;
+                m->owner[t] = m->who[i];
                 m->at[t] = predicts ? k + 1 - p->prompt : -1;
             }
         }
@@ -159,11 +159,56 @@ int rlki_keep(struct rlk_train *run, const struct rlki_micro *m, const struct rl
 void rlki_keep_nothing(struct rlk_train *run)
 {
     for (int k = 0; k < 2; k++)
-        for (int mb = 0; run->kept[k] && mb < run->opt.micro_batches; mb++)
+        for (int mb = 0; run->kept[k] && mb < rlki_batches(run, true); mb++)
             for (int i = 0; i < RLKI_RANKS; i++) {
                 free(run->kept[k][mb].p[i]);
                 run->kept[k][mb].p[i] = NULL;
             }
+    for (int mb = 0; run->scored && mb < rlki_batches(run, true); mb++)
+        rlki_micro_free(run, &run->scored[mb]);
+}
+
+void rlki_regroup_end(struct rlk_train *run)
+{
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < RLKI_RANKS; i++) {
+            free(run->regrouped[k].p[i]);
+            run->regrouped[k].p[i] = NULL;
+        }
+}
+
+/* A sample's tokens lie on the same CP ranks in every packing, so each rank deals out its own. */
+int rlki_regroup(struct rlk_train *run, const struct rlki_micro *m)
+{
+    const struct rlk_world *w = &run->train;
+    for (int k = 0; run->scored && k < 2; k++) {
+        struct rlki_named t = {"", RLK_K_FP32, 1, {{RLKI_AXIS_TOKENS, 0}}, NULL, "tp", NULL};
+        snprintf(t.name, sizeof t.name, "%s", kept_name[k]);
+        rlki_rec_begin(run, w, "regroup", "rlk.grpo.regroup", NULL);
+        for (int mb = 0; mb < rlki_batches(run, true); mb++) {
+            t.batch = run->scored[mb].batch;
+            rlki_rec_tensor(run, w, &t, RLKI_IN(&run->kept[k][mb]), false);
+        }
+        for (int i = 0; i < w->held; i++) {
+            const int cp = rlk_world_cp(w, i);
+            const int64_t n = rlk_batch_local(m->batch, cp);
+            const int32_t *map = rlk_batch_map(m->batch, cp);
+            float *to = calloc((size_t)n + 1, sizeof *to);
+            run->regrouped[k].p[i] = to;
+            if (!to)
+                return rlki_fail_memory(run, "log-probabilities");
+            rlki_rec_fresh(run, to);
+            for (int64_t row = 0; row < n; row++) {
+                const int32_t at = m->at[map[row]];
+                const struct rlki_sample *s = &run->sample[m->owner[map[row]]];
+                to[row] = at < 0 ? 0.0f : k == 0 ? s->ref[at] : s->old[at];
+            }
+        }
+        t.batch = m->batch;
+        rlki_rec_tensor(run, w, &t, RLKI_IN(&run->regrouped[k]), true);
+        rlki_rec_end(run, w);
+    }
+    return 0;
 }
 
 struct terms {
@@ -250,7 +295,8 @@ static void record_losses(struct rlk_train *run, const struct rlki_pass *p, cons
         rlki_rec_tensor(run, p->w, &t, RLKI_IN(&p->logp), false);
         for (int k = 0; k < 2; k++) {
             snprintf(t.name, sizeof t.name, "%s", kept_name[k]);
-            rlki_rec_tensor(run, p->w, &t, RLKI_IN(&run->kept[k][run->micro->number]), false);
+            rlki_rec_tensor(run, p->w, &t,
+                            RLKI_IN(run->scored ? &run->regrouped[k] : &run->kept[k][run->micro->number]), false);
         }
         rlki_rec_tensor(run, p->w, &advantages, RLKI_IN(&run->advantages), false);
         return;

@@ -20,6 +20,7 @@ enum fault {
     ZIGZAG_MAP,
     RECOMPUTE_PROVIDER,
     MODE_OFF,
+    VOCAB_BATCH,
 };
 
 #define ATTENTION "model.layers.0.self_attn"
@@ -43,6 +44,8 @@ static const struct {
      "rlk.rope", "fwd", ATTENTION ".rotary_q"},
     {"recompute-provider", "the mlp is recomputed by the provider row", NULL, NULL, NULL},
     {"mode-off", "attention is the provider's, forward and backward, in rollout and training", NULL, NULL, NULL},
+    {"vocab-batch", "as vocab-slab, in micro-batches of more than two samples only", "rlk.linear_logp.bitwise", "fwd",
+     "lm_head"},
 };
 #define NFAULTS ((int)(sizeof faults / sizeof faults[0]))
 
@@ -115,6 +118,8 @@ void rlki_plant_begin(struct rlk_train *run, const struct rlk_op_event *event)
     /* Later micro-batches add to a gradient that is no longer known. */
     if (p->which == WGRAD_CP && p->armed && run->micro->first != 0)
         p->armed = false;
+    if (p->which == VOCAB_BATCH && p->armed && run->micro->count <= 2)
+        p->armed = false;
 }
 
 const struct rlki_local *rlki_plant_input(const struct rlk_train *run, const char *name, int rank)
@@ -182,6 +187,7 @@ void rlki_plant_tensor(struct rlk_train *run, const struct rlk_op_event *event, 
         rlki_spoil_dw(run, event, out);
         break;
     case VOCAB_SLAB:
+    case VOCAB_BATCH:
         rlki_spoil_vocab(run, event, out, strcmp(t->name, "stats") == 0);
         break;
     case ZIGZAG_MAP:

@@ -185,6 +185,32 @@ static void heard_begin(void *self, const struct rlk_op_event *event)
     }
 }
 
+/* Per-sample sums for the next tensor, where it has the tokens of the micro-batch and none yet. */
+static bool samples_begin(struct rlki_rec *r, bool by_token)
+{
+    if (!by_token || !r->rows || r->samples)
+        return false;
+    r->nsamples = (uint32_t)r->rows->n;
+    r->samples = r->rows->part;
+    return true;
+}
+
+static void samples_end(struct rlki_rec *r, bool begun)
+{
+    if (!begun)
+        return;
+    r->nsamples = 0;
+    r->samples = NULL;
+}
+
+void rlki_rec_micro(struct rlk_train *run, const struct rlki_micro *m)
+{
+    free(run->rec.rows);
+    run->rec.rows = NULL;
+    if (m && run->rec.tap && run->opt.by_sample)
+        run->rec.rows = rlki_rows_of(run, m->who, m->count, 0, 0);
+}
+
 static void heard_tensor(void *self, const struct rlk_op_event *event, const struct rlk_observed *t)
 {
     struct rlk_train *run = self;
@@ -192,10 +218,12 @@ static void heard_tensor(void *self, const struct rlk_op_event *event, const str
     if (!run->rec.tap || ours(event->op))
         return;
     struct rlki_known *k = t->data && t->output ? known(&run->rec, t->data) : NULL;
+    const bool sums = samples_begin(&run->rec, t->by_token && !run->in_rollout);
     if (run->rec.op[event->rank])
         tell(run, run->rec.op[event->rank], t->name, t->type, t->data, &t->at, t->output, true);
     else if (k)
         k->version++; /* left out by the level, written all the same */
+    samples_end(&run->rec, sums);
 }
 
 /* Whose inputs the operator of this rank has read: the ranks that share its other coordinates. */
@@ -237,7 +265,7 @@ void rlki_rec_also(struct rlk_train *run, const struct rlki_named *t, const stru
 static void tell_program(struct rlk_train *run)
 {
     const struct rlk_train_options *o = &run->opt;
-    char text[512];
+    char text[640];
     snprintf(text, sizeof text, "tp%dcp%d", o->tp, o->cp);
     run->rec.tap->meta("layout", text);
     snprintf(text, sizeof text, "tp%dcp%d", o->rollout_tp, o->rollout_cp);
@@ -251,6 +279,10 @@ static void tell_program(struct rlk_train *run)
         o->micro_batches, (double)o->temperature, (double)o->top_p, (double)o->lr, (double)o->beta1, (double)o->beta2,
         (double)o->adam_eps, (double)o->weight_decay, (double)o->clip_ratio, (double)o->kl_coef, o->max_norm,
         o->contract, o->plant ? o->plant : "none");
+    if (o->score_batches || o->reverse) {
+        const size_t n = strlen(text);
+        snprintf(text + n, sizeof text - n, " score_batches=%d reverse=%d", o->score_batches, (int)o->reverse);
+    }
     run->rec.tap->meta("rlktrain.program", text);
     if (o->folder)
         run->rec.tap->meta("rlktrain.folder", rlk_folder_path(o->folder)); /* model=folder */
@@ -275,6 +307,7 @@ int rlki_rec_init(struct rlk_train *run)
 void rlki_rec_release(struct rlk_train *run)
 {
     free(run->rec.known);
+    free(run->rec.rows);
     run->rec = (struct rlki_rec){0};
 }
 
@@ -353,6 +386,8 @@ void rlki_rec_combines(struct rlk_train *run, const struct rlk_world *w, bool cp
 void rlki_rec_tensor(struct rlk_train *run, const struct rlk_world *w, const struct rlki_named *t,
                      const void *const *data, bool output)
 {
+    const bool sums = samples_begin(&run->rec, t->ndim && t->dim[0].kind == RLKI_AXIS_TOKENS && run->micro &&
+                                                   t->batch == run->micro->batch);
     for (int i = 0; run->rec.tap && i < w->held; i++) {
         struct placed p;
         struct rlk_tap_op *op = run->rec.op[w->rank[i]];
@@ -361,6 +396,7 @@ void rlki_rec_tensor(struct rlk_train *run, const struct rlk_world *w, const str
         else if (output)
             rlki_rec_written(run, data[i]);
     }
+    samples_end(&run->rec, sums);
 }
 
 struct rlki_named rlki_named_parameter(const struct rlki_weight *w, const char *name, enum rlk_ktype type)

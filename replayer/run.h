@@ -101,9 +101,11 @@ struct rlki_rec {
     uint32_t nsamples;
     const struct rlk_sample_part *samples;
     bool payload;
+    struct rlki_rows *rows; /* of the micro-batch in flight, where per-sample sums are asked for */
 };
 
 struct rlki_micro;
+struct rlki_rows;
 int rlki_rec_init(struct rlk_train *run);
 void rlki_rec_release(struct rlk_train *run);
 /* Spans of every rank of the run. */
@@ -134,7 +136,19 @@ void rlki_rec_metric(struct rlk_train *run, const char *name, double value);
 void rlki_rec_readbacks(struct rlk_train *run);
 void rlki_rec_request(struct rlk_train *run, int sample);
 
+/* A micro-batch begins, or ends (NULL): tensors of its tokens get per-sample sums, if asked for. */
+void rlki_rec_micro(struct rlk_train *run, const struct rlki_micro *m);
+
 /* ---- facts.c ---- */
+
+/* Rows of samples in a tensor whose dimension 0 is tokens, one sample after the other. */
+struct rlki_rows {
+    int n;
+    struct rlk_sample_part part[1];
+};
+/* Of `count` samples who[i] (NULL: 0, 1, ...): all tokens but the last `less`; `apart` rows a sample, 0 = as many as it
+ * has tokens. NULL: out of memory. */
+struct rlki_rows *rlki_rows_of(struct rlk_train *run, const int *who, int count, int64_t apart, int32_t less);
 
 /* The drawn tokens' log-probabilities of the rollout, all samples; then those of the training forward of samples
  * [first, first+count), whose operator left `logp`. Both with their bytes, by sample: rlk.grpo.logprobs. */
@@ -227,6 +241,9 @@ struct rlk_train {
     int64_t positions;
     struct rlki_frame frame;
     struct rlki_sample *sample;
+    int *order;                    /* samples as they are packed into micro-batches */
+    struct rlki_micro *scored;     /* micro-batches of log_probs, where training packs otherwise; else NULL */
+    struct rlki_ptrs regrouped[2]; /* kept log-probabilities of the training micro-batch in flight, then */
     /* Host memory of every rank, equal on all of them (rlki_host_new): all tokens [samples][prompt + fresh], advantages
      * [samples], log-probabilities of the rollout [samples][fresh], the same packed, the gradient norm. */
     struct rlki_ptrs sequences, advantages, rollout_logp, logps, norm;
@@ -305,6 +322,7 @@ int rlki_rollout(struct rlk_train *run);
 /* A micro-batch: samples [first, first+count) packed. Arrays are by global token of the batch. */
 struct rlki_micro {
     int first, count, number;
+    const int *who; /* its samples, in the order of the batch */
     struct rlk_batch *batch;
     int64_t tokens;
     int32_t *ids, *targets;
@@ -313,6 +331,14 @@ struct rlki_micro {
 struct rlki_named rlki_named_sequences(const struct rlk_train *run);
 struct rlki_named rlki_named_advantages(const struct rlk_train *run);
 /* Keeps p->logp of micro-batch mb for the loss (which: 0 ref, 1 old). */
+/* Micro-batches of log_probs, of training. */
+static inline int rlki_batches(const struct rlk_train *run, bool scoring)
+{
+    return scoring && run->opt.score_batches ? run->opt.score_batches : run->opt.micro_batches;
+}
+/* What log_probs kept, dealt out to the training micro-batch m where it packs other samples. */
+int rlki_regroup(struct rlk_train *run, const struct rlki_micro *m);
+void rlki_regroup_end(struct rlk_train *run);
 int rlki_keep(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p, int mb, int which);
 void rlki_keep_nothing(struct rlk_train *run);
 int rlki_micro_new(struct rlk_train *run, int first, int count, struct rlki_micro *out);

@@ -69,9 +69,12 @@ static int check_options(const struct rlk_train_options *o, struct rlk_kdetail *
     if (o->prompt < 8 || o->prompt > 1 << 20 || o->fresh < 1 || o->fresh > 1 << 20)
         return rlk_kfail(detail, RLK_K_EINVAL, "prompts of %d, %d new tokens: use 8 to 2^20 and 1 to 2^20", o->prompt,
                          o->fresh);
-    if (o->micro_batches < 1 || o->micro_batches > o->samples)
-        return rlk_kfail(detail, RLK_K_EINVAL, "%d micro-batches of %d samples: use 1 to %d", o->micro_batches,
-                         o->samples, o->samples);
+    for (int k = 0; k < 2; k++) {
+        const int n = k ? o->score_batches : o->micro_batches;
+        if (n < (k ? 0 : 1) || n > o->samples)
+            return rlk_kfail(detail, RLK_K_EINVAL, "%d micro-batches of %d samples: use 1 to %d", n, o->samples,
+                             o->samples);
+    }
     if (!(o->temperature >= 0.0f) || o->stop_ids < 0 || o->stop_ids > s->vocab)
         return rlk_kfail(detail, RLK_K_EINVAL, "temperature %g, %d stop ids: use >= 0 and 0 to the vocabulary",
                          (double)o->temperature, o->stop_ids);
@@ -88,9 +91,16 @@ static int alloc_samples(struct rlk_train *run)
     run->f_prompt = calloc(n, sizeof *run->f_prompt);
     run->f_reward = calloc(n, sizeof *run->f_reward);
     run->f_advantage = calloc(n, sizeof *run->f_advantage);
-    run->kept[0] = calloc((size_t)run->opt.micro_batches, sizeof *run->kept[0]);
-    run->kept[1] = calloc((size_t)run->opt.micro_batches, sizeof *run->kept[1]);
-    if (!run->kept[0] || !run->kept[1] || rlki_host_new(run, &run->sequences, n * most * sizeof(int32_t)) ||
+    const size_t scoring = (size_t)rlki_batches(run, true);
+    run->kept[0] = calloc(scoring, sizeof *run->kept[0]);
+    run->kept[1] = calloc(scoring, sizeof *run->kept[1]);
+    run->order = calloc(n, sizeof *run->order);
+    for (size_t i = 0; run->order && i < n; i++)
+        run->order[i] = (int)(run->opt.reverse ? n - 1 - i : i);
+    if (rlki_batches(run, true) != rlki_batches(run, false) && !(run->scored = calloc(scoring, sizeof *run->scored)))
+        return rlki_fail_memory(run, "samples");
+    if (!run->order || !run->kept[0] || !run->kept[1] ||
+        rlki_host_new(run, &run->sequences, n * most * sizeof(int32_t)) ||
         rlki_host_new(run, &run->advantages, n * sizeof(float)) ||
         rlki_host_new(run, &run->rollout_logp, n * fresh * sizeof(float)) ||
         rlki_host_new(run, &run->logps, n * fresh * sizeof(float)) || rlki_host_new(run, &run->norm, sizeof(double)))
@@ -296,6 +306,8 @@ void rlk_train_free(struct rlk_train *run)
     rlki_keep_nothing(run);
     free(run->kept[0]);
     free(run->kept[1]);
+    free(run->scored);
+    free(run->order);
     free(run->sequences.p[0]);
     free(run->advantages.p[0]);
     free(run->rollout_logp.p[0]);
@@ -316,9 +328,9 @@ void rlk_train_free(struct rlk_train *run)
 
 /* ---- the step ---- */
 
-static int micro_of(const struct rlk_train *run, int mb, int *first)
+static int micro_of(const struct rlk_train *run, bool scoring, int mb, int *first)
 {
-    const int n = run->opt.samples, m = run->opt.micro_batches;
+    const int n = run->opt.samples, m = rlki_batches(run, scoring);
     *first = n * mb / m;
     return n * (mb + 1) / m - *first;
 }
@@ -341,17 +353,18 @@ static int log_probs(struct rlk_train *run, const char *phase, const struct rlki
 {
     int rc = 0;
     rlki_rec_phase(run, phase);
-    for (int mb = 0; !rc && mb < run->opt.micro_batches; mb++) {
+    for (int mb = 0; !rc && mb < rlki_batches(run, true); mb++) {
         const struct rlki_mark mark = rlki_frame_mark(run);
         struct rlki_micro m;
         int first;
-        const int count = micro_of(run, mb, &first);
+        const int count = micro_of(run, true, mb, &first);
         rlki_rec_work(run, mb, 0);
         rlki_rec_pass(run, "fwd");
         if ((rc = rlki_micro_new(run, first, count, &m)))
             break;
         struct rlki_pass p = pass_of(run, &m, weight);
         run->micro = &m;
+        rlki_rec_micro(run, &m);
         rc = rlki_room(run, score, &p);
         if (!rc)
             rc = score(&p);
@@ -360,7 +373,11 @@ static int log_probs(struct rlk_train *run, const char *phase, const struct rlki
         if (!rc)
             rc = rlki_keep(run, &m, &p, mb, which);
         run->micro = NULL;
-        rlki_micro_free(run, &m);
+        rlki_rec_micro(run, NULL);
+        if (run->scored && which == 1)
+            run->scored[mb] = m; /* its batch places what was kept */
+        else
+            rlki_micro_free(run, &m);
         rlki_frame_back(run, mark);
     }
     return rc;
@@ -391,7 +408,7 @@ static int train_micro(struct rlk_train *run, int mb, struct rlki_totals *totals
     struct rlki_micro m;
     struct rlki_ptrs g;
     int first;
-    const int count = micro_of(run, mb, &first);
+    const int count = micro_of(run, false, mb, &first);
     struct rlki_ptrs *at_layer = calloc((size_t)run->opt.model.layers + 1, sizeof *at_layer);
     rlki_rec_work(run, mb, 0);
     int rc = at_layer ? rlki_micro_new(run, first, count, &m) : rlki_fail_memory(run, "checkpoints");
@@ -404,8 +421,11 @@ static int train_micro(struct rlk_train *run, int mb, struct rlki_totals *totals
     p.at_layer = at_layer;
     m.number = mb;
     run->micro = &m;
+    rlki_rec_micro(run, &m);
     rc = rlki_room(run, measured, &t);
     rlki_rec_pass(run, "fwd");
+    if (!rc)
+        rc = rlki_regroup(run, &m);
     if (!rc)
         rc = score(&p);
     if (!rc)
@@ -422,6 +442,8 @@ static int train_micro(struct rlk_train *run, int mb, struct rlki_totals *totals
     if (!rc)
         rc = rlki_backward(&p, &g);
     run->micro = NULL;
+    rlki_rec_micro(run, NULL);
+    rlki_regroup_end(run);
     free(at_layer);
     rlki_micro_free(run, &m);
     rlki_frame_back(run, mark);
