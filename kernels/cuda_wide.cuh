@@ -1,0 +1,103 @@
+/* cuda_wide.cuh - for memory-bound kernels: pieces of a row that are loaded whole and taken apart later, and the sum over
+ * the 128 lanes of a row that a group of threads holds.
+ *
+ * A load that sits in a branch together with its conversion waits for its data before the next load starts. So: all loads of
+ * a thread first, raw and without a branch, then the arithmetic. */
+#ifndef KERNELS_CUDA_WIDE_CUH
+#define KERNELS_CUDA_WIDE_CUH
+
+#include "kernels/cuda_common.cuh"
+
+/* Two floats as two bf16, low half first, by rlkn_to_bf16. */
+__device__ __forceinline__ uint32_t pack_bf16(float lo, float hi)
+{
+    return rlkn_to_bf16(lo) | (uint32_t)rlkn_to_bf16(hi) << 16;
+}
+
+/* E elements of T that lie together: 8 or 16 bytes, aligned to their size. */
+template <typename T, int E> struct piece;
+
+template <> struct piece<bf16, 4> {
+    uint2 r;
+    __device__ __forceinline__ void clear() { r.x = r.y = 0u; }
+    __device__ __forceinline__ void load(const bf16 *p) { r = *reinterpret_cast<const uint2 *>(p); }
+    __device__ __forceinline__ void unpack(float v[4]) const
+    {
+        v[0] = rlkn_float(r.x << 16), v[1] = rlkn_float(r.x & 0xffff0000u);
+        v[2] = rlkn_float(r.y << 16), v[3] = rlkn_float(r.y & 0xffff0000u);
+    }
+    static __device__ __forceinline__ void store(bf16 *p, const float v[4])
+    {
+        uint2 u;
+        u.x = pack_bf16(v[0], v[1]), u.y = pack_bf16(v[2], v[3]);
+        *reinterpret_cast<uint2 *>(p) = u;
+    }
+};
+template <> struct piece<bf16, 8> {
+    uint4 r;
+    __device__ __forceinline__ void clear() { r.x = r.y = r.z = r.w = 0u; }
+    __device__ __forceinline__ void load(const bf16 *p) { r = *reinterpret_cast<const uint4 *>(p); }
+    __device__ __forceinline__ void unpack(float v[8]) const
+    {
+        v[0] = rlkn_float(r.x << 16), v[1] = rlkn_float(r.x & 0xffff0000u);
+        v[2] = rlkn_float(r.y << 16), v[3] = rlkn_float(r.y & 0xffff0000u);
+        v[4] = rlkn_float(r.z << 16), v[5] = rlkn_float(r.z & 0xffff0000u);
+        v[6] = rlkn_float(r.w << 16), v[7] = rlkn_float(r.w & 0xffff0000u);
+    }
+    static __device__ __forceinline__ void store(bf16 *p, const float v[8])
+    {
+        uint4 u;
+        u.x = pack_bf16(v[0], v[1]), u.y = pack_bf16(v[2], v[3]);
+        u.z = pack_bf16(v[4], v[5]), u.w = pack_bf16(v[6], v[7]);
+        *reinterpret_cast<uint4 *>(p) = u;
+    }
+};
+template <> struct piece<float, 4> {
+    float4 r;
+    __device__ __forceinline__ void clear() { r.x = r.y = r.z = r.w = 0.0f; }
+    __device__ __forceinline__ void load(const float *p) { r = *reinterpret_cast<const float4 *>(p); }
+    __device__ __forceinline__ void unpack(float v[4]) const { v[0] = r.x, v[1] = r.y, v[2] = r.z, v[3] = r.w; }
+    static __device__ __forceinline__ void store(float *p, const float v[4])
+    {
+        *reinterpret_cast<float4 *>(p) = make_float4(rlkn_canon(v[0]), rlkn_canon(v[1]), rlkn_canon(v[2]), rlkn_canon(v[3]));
+    }
+};
+/* Elements in 16 bytes. */
+template <typename T> struct wide {
+    static constexpr int E = 16 / (int)sizeof(T);
+};
+
+/* Rows of n elements that start at p can be read in pieces of 16 bytes. */
+static inline bool wide_rows(const void *p, int64_t n, size_t esize)
+{
+    return (uintptr_t)p % 16 == 0 && (size_t)n * esize % 16 == 0;
+}
+
+/* The halving tree over 128 lanes. A group of 128/E neighbouring threads, thread t of it holding lanes E*t..E*t+E-1; the sum
+ * comes back to all of them. Which thread adds is free: a + b = b + a. So at each level the two threads of a pair split the
+ * values between them, until each holds one: 8 or 11 exchanges instead of 20 or 32. All 32 threads of the warp take part. */
+template <int E> __device__ __forceinline__ float group_lanes(float v[E])
+{
+    constexpr int G = LANES / E;
+    const int t = (int)(threadIdx.x % 32u);
+    int d = G / 2;
+#pragma unroll
+    for (int held = E; held > 1; held /= 2, d /= 2) {
+        const bool upper = (t & d) != 0;
+#pragma unroll
+        for (int i = 0; i < held / 2; i++) {
+            const float mine = upper ? v[i + held / 2] : v[i], other = upper ? v[i] : v[i + held / 2];
+            v[i] = rlkn_add(mine, __shfl_xor_sync(0xffffffffu, other, d));
+        }
+    }
+    float s = v[0];
+#pragma unroll
+    for (; d >= 1; d /= 2)
+        s = rlkn_add(s, __shfl_xor_sync(0xffffffffu, s, d));
+#pragma unroll
+    for (int h = E / 2, far = G / 2; h >= 1; h /= 2, far /= 2)
+        s = rlkn_add(s, __shfl_xor_sync(0xffffffffu, s, far));
+    return s;
+}
+
+#endif
