@@ -183,44 +183,175 @@ extern "C" int rlki_cuda_fast_norm_fwd(struct rlk_exec *x, const struct rlki_nor
     return checked(x, "provider rmsnorm");
 }
 
+/* ---- backward: dx may be dy, so a thread reads what it overwrites before it writes ---- */
+
+template <typename T, int E, int NV, int R>
+__global__ void __launch_bounds__(128) norm_bwd_held(int64_t rows, int n, const T *x, const T *gamma, const T *dy, T *dx, const float *rstd)
+{
+    constexpr int G = LANES / E, STEP = 128 / G, AHEAD = NV < 4 ? NV : 4;
+    const int t = threadIdx.x % G;
+    const int64_t row0 = (int64_t)blockIdx.x * (STEP * R) + threadIdx.x / G;
+    piece<T, E> hx[R][NV], hd[R][NV], w[AHEAD];
+    float s[R], c[R], v[E], d[E], g[E];
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        const bool live = row0 + r * STEP < rows;
+        s[r] = live ? rstd[row0 + r * STEP] : 0.0f;
+#pragma unroll
+        for (int k = 0; k < NV; k++) {
+            const int64_t at = (row0 + r * STEP) * n + LANES * k + E * t;
+            hx[r][k].clear();
+            hd[r][k].clear();
+            if (live && LANES * k + E * t < n) {
+                hx[r][k].load(x + at);
+                hd[r][k].load(dy + at);
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        float acc[E];
+#pragma unroll
+        for (int i = 0; i < E; i++)
+            acc[i] = 0.0f;
+#pragma unroll
+        for (int k0 = 0; k0 < NV; k0 += AHEAD) {
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                w[k].clear();
+                if (LANES * (k0 + k) + E * t < n)
+                    w[k].load(gamma + LANES * (k0 + k) + E * t);
+            }
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                const bool mine = LANES * (k0 + k) + E * t < n; /* 0 * inf would be NaN, and acc may be -0 */
+                hx[r][k0 + k].unpack(v);
+                hd[r][k0 + k].unpack(d);
+                w[k].unpack(g);
+#pragma unroll
+                for (int i = 0; i < E; i++) {
+                    const float sum = rlkn_fma(rlkn_mul(g[i], d[i]), rlkn_mul(v[i], s[r]), acc[i]);
+                    acc[i] = mine ? sum : acc[i];
+                }
+            }
+        }
+        c[r] = rlkn_div(group_lanes<E>(acc), (float)n);
+    }
+#pragma unroll
+    for (int k0 = 0; k0 < NV; k0 += AHEAD) {
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            w[k].clear();
+            if (LANES * (k0 + k) + E * t < n)
+                w[k].load(gamma + LANES * (k0 + k) + E * t);
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            w[k].unpack(g);
+#pragma unroll
+            for (int r = 0; r < R; r++) {
+                hx[r][k0 + k].unpack(v);
+                hd[r][k0 + k].unpack(d);
+#pragma unroll
+                for (int i = 0; i < E; i++)
+                    v[i] = rlkn_mul(s[r], rlkn_fma(-rlkn_mul(v[i], s[r]), c[r], rlkn_mul(g[i], d[i])));
+                if (row0 + r * STEP < rows && LANES * (k0 + k) + E * t < n)
+                    piece<T, E>::store(dx + (row0 + r * STEP) * n + LANES * (k0 + k) + E * t, v);
+            }
+        }
+    }
+}
+
+template <typename T, int E>
+__global__ void __launch_bounds__(128) norm_bwd_twice(int64_t rows, int64_t n, const T *x, const T *gamma, const T *dy, T *dx, const float *rstd)
+{
+    constexpr int G = LANES / E, AHEAD = 4;
+    const int t = threadIdx.x % G;
+    const int64_t row = (int64_t)blockIdx.x * (128 / G) + threadIdx.x / G;
+    const bool live = row < rows;
+    const float s = live ? rstd[row] : 0.0f;
+    float acc[E], c = 0.0f, v[E], d[E], g[E];
+#pragma unroll
+    for (int i = 0; i < E; i++)
+        acc[i] = 0.0f;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t from = E * t; live && from < n; from += AHEAD * LANES) {
+            piece<T, E> px[AHEAD], pd[AHEAD], pw[AHEAD];
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++)
+                if (from + LANES * k < n) {
+                    px[k].load(x + row * n + from + LANES * k);
+                    pd[k].load(dy + row * n + from + LANES * k);
+                    pw[k].load(gamma + from + LANES * k);
+                }
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++)
+                if (from + LANES * k < n) {
+                    px[k].unpack(v);
+                    pd[k].unpack(d);
+                    pw[k].unpack(g);
+#pragma unroll
+                    for (int i = 0; i < E; i++) {
+                        d[i] = rlkn_mul(g[i], d[i]);
+                        v[i] = rlkn_mul(v[i], s);
+                        if (pass == 0)
+                            acc[i] = rlkn_fma(d[i], v[i], acc[i]);
+                        v[i] = rlkn_mul(s, rlkn_fma(-v[i], c, d[i]));
+                    }
+                    if (pass == 1)
+                        piece<T, E>::store(dx + row * n + from + LANES * k, v);
+                }
+        }
+        if (pass == 0)
+            c = rlkn_div(group_lanes<E>(acc), (float)n);
+    }
+}
+
 template <typename T>
-__global__ void __launch_bounds__(32 * WARPS) norm_bwd_kernel(int64_t rows, int64_t n, const T *x, const T *gamma, const T *dy, T *dx,
-                                                              const float *rstd, int vec)
+__global__ void __launch_bounds__(32 * WARPS) norm_bwd_any(int64_t rows, int64_t n, const T *x, const T *gamma, const T *dy, T *dx,
+                                                           const float *rstd)
 {
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     const int t = threadIdx.x % 32;
     if (row >= rows)
         return;
     const float s = rstd[row];
-    float acc[4] = {0, 0, 0, 0}, c = 0.0f, v[4], g[4], d[4];
-    for (int pass = 0; pass < 2; pass++) {
-        for (int64_t at = 4 * t; at < n; at += LANES) {
-            get_part(x + row * n + at, n - at, vec, v);
-            get_part(gamma + at, n - at, vec, g);
-            get_part(dy + row * n + at, n - at, vec, d);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                d[i] = rlkn_mul(g[i], d[i]);
-                v[i] = rlkn_mul(v[i], s);
-                if (pass == 0 && at + i < n)
-                    acc[i] = rlkn_fma(d[i], v[i], acc[i]);
-                if (pass == 1)
-                    v[i] = rlkn_mul(s, rlkn_fma(-v[i], c, d[i]));
-            }
-            if (pass == 1)
-                put_part(dx + row * n + at, n - at, vec, v);
-        }
-        if (pass == 0)
-            c = rlkn_div(warp_lanes(acc), (float)n);
+    float acc[4] = {0, 0, 0, 0};
+    for (int64_t at = 4 * t; at < n; at += LANES)
+        for (int i = 0; i < 4; i++)
+            if (at + i < n)
+                acc[i] = rlkn_fma(rlkn_mul(get(gamma, at + i), get(dy, row * n + at + i)), rlkn_mul(get(x, row * n + at + i), s), acc[i]);
+    const float c = rlkn_div(warp_lanes(acc), (float)n);
+    for (int64_t at = t; at < n; at += 32) {
+        const float d = rlkn_mul(get(gamma, at), get(dy, row * n + at));
+        put(dx, row * n + at, rlkn_mul(s, rlkn_fma(-rlkn_mul(get(x, row * n + at), s), c, d)));
     }
+}
+
+template <typename T, int E, int NV, int R> static void norm_bwd_start(struct rlk_exec *x, const struct rlki_norm *a)
+{
+    norm_bwd_held<T, E, NV, R><<<blocks_of(a->rows, E * R), 128, 0, stream_of(x)>>>(a->rows, (int)a->n, (const T *)a->x, (const T *)a->gamma,
+                                                                                    (const T *)a->dy, (T *)a->y, a->rstd);
 }
 
 template <typename T> static void norm_bwd_launch(struct rlk_exec *x, const struct rlki_norm *a)
 {
-    const int vec = aligned4(a->x, a->n, sizeof(T)) && aligned4(a->gamma, a->n, sizeof(T)) && aligned4(a->dy, a->n, sizeof(T)) &&
-                    aligned4(a->y, a->n, sizeof(T));
-    norm_bwd_kernel<<<blocks_of(a->rows, WARPS), 32 * WARPS, 0, stream_of(x)>>>(a->rows, a->n, (const T *)a->x, (const T *)a->gamma,
-                                                                                (const T *)a->dy, (T *)a->y, a->rstd, vec);
+    constexpr int E = wide<T>::E;
+    const size_t e = sizeof(T);
+    if (!wide_rows(a->x, a->n, e) || !wide_rows(a->gamma, a->n, e) || !wide_rows(a->dy, a->n, e) || !wide_rows(a->y, a->n, e))
+        norm_bwd_any<T><<<blocks_of(a->rows, WARPS), 32 * WARPS, 0, stream_of(x)>>>(a->rows, a->n, (const T *)a->x, (const T *)a->gamma,
+                                                                                    (const T *)a->dy, (T *)a->y, a->rstd);
+    else if (a->n <= 128)
+        norm_bwd_start<T, E, 1, 4>(x, a);
+    else if (a->n <= 1024)
+        norm_bwd_start<T, E, 8, 1>(x, a);
+    else if (a->n <= 2048)
+        norm_bwd_start<T, 4, 16, 1>(x, a);
+    else if (a->n <= 4096 && sizeof(T) == 2)
+        norm_bwd_start<bf16, 4, 32, 1>(x, a);
+    else
+        norm_bwd_twice<T, E><<<blocks_of(a->rows, E), 128, 0, stream_of(x)>>>(a->rows, a->n, (const T *)a->x, (const T *)a->gamma,
+                                                                              (const T *)a->dy, (T *)a->y, a->rstd);
 }
 
 extern "C" int rlki_cuda_norm_bwd(struct rlk_exec *x, const struct rlki_norm *a)
