@@ -78,15 +78,20 @@ static int norm_bwd(struct rlk_exec *x, const struct rlki_norm *a)
     return over(x, a->rows, row_grain(a->n), norm_bwd_range, a);
 }
 
+/* Items: leaf, slab, 128 columns. */
 static void gamma_range(const void *arg, int64_t from, int64_t to)
 {
     const struct rlki_gamma *a = arg;
+    const int64_t pieces = (a->n + LANES - 1) / LANES;
+    const int per = a->heads / a->slabs;
     float acc[LANES], x[LANES], d[LANES];
-    for (int64_t i = from; i < to; i += LANES) {
-        const int64_t n = to - i < LANES ? to - i : LANES;
+    for (int64_t item = from; item < to; item++) {
+        const int64_t leaf = item / pieces / a->slabs, i = item % pieces * LANES;
+        const int h0 = (int)(item / pieces % a->slabs) * per;
+        const int64_t n = a->n - i < LANES ? a->n - i : LANES;
         memset(acc, 0, sizeof acc);
-        for (int64_t k = 0; k < a->count; k++)
-            for (int h = a->h0; h < a->h1; h++) {
+        for (int64_t k = a->start[leaf]; k < a->start[leaf + 1]; k++)
+            for (int h = h0; h < h0 + per; h++) {
                 const int64_t row = (int64_t)a->token[k] * a->heads + h;
                 const float s = a->rstd[row];
                 load_n(a->type, a->x, row * a->n + i, n, x);
@@ -94,13 +99,13 @@ static void gamma_range(const void *arg, int64_t from, int64_t to)
                 for (int64_t j = 0; j < n; j++)
                     acc[j] = rlkn_fma(d[j], rlkn_mul(x[j], s), acc[j]);
             }
-        store_n(RLK_K_FP32, a->out, i, n, acc);
+        store_n(RLK_K_FP32, a->out, item / pieces * a->n + i, n, acc);
     }
 }
 
 static int gamma_leaf(struct rlk_exec *x, const struct rlki_gamma *a)
 {
-    return over(x, a->n, LANES, gamma_range, a);
+    return over(x, (int64_t)a->leaves * a->slabs * ((a->n + LANES - 1) / LANES), 1, gamma_range, a);
 }
 
 static void rope_range(const void *arg, int64_t from, int64_t to)

@@ -360,40 +360,112 @@ extern "C" int rlki_cuda_norm_bwd(struct rlk_exec *x, const struct rlki_norm *a)
     return checked(x, "rmsnorm backward");
 }
 
-template <typename T>
-__global__ void gamma_kernel(int64_t count, int64_t n, const int32_t *token, int heads, int h0, int h1, const T *x, const T *dy,
-                             const float *rstd, float *out)
+/* ---- dgamma: one chain over tokens a leaf, slab and column. Few chains, so each block keeps the next rows of its columns on
+ * their way into shared memory: 256 bytes of x and of dy a row, 16 rows a stage. ---- */
+
+struct gamma_leaf_of { /* what one block walks */
+    const int32_t *token;
+    uint32_t steps, per, heads, h0;
+    int64_t out;
+};
+
+__device__ __forceinline__ gamma_leaf_of gamma_leaf_at(const rlki_gamma &a, int item)
+{
+    const int leaf = item / a.slabs, slab = item % a.slabs;
+    gamma_leaf_of g;
+    g.per = (uint32_t)(a.heads / a.slabs);
+    g.heads = (uint32_t)a.heads;
+    g.h0 = g.per * (uint32_t)slab;
+    g.token = a.token + a.start[leaf];
+    g.steps = (uint32_t)(a.start[leaf + 1] - a.start[leaf]) * g.per; /* below 2^31, see the operator */
+    g.out = (int64_t)item * a.n;
+    return g;
+}
+
+__device__ __forceinline__ int64_t gamma_row(const gamma_leaf_of &g, uint32_t k)
+{
+    return g.per == 1 ? (int64_t)g.token[k] * g.heads + g.h0 : (int64_t)g.token[k / g.per] * g.heads + g.h0 + k % g.per;
+}
+
+template <typename T> __global__ void __launch_bounds__(128) gamma_wide(rlki_gamma a)
+{
+    constexpr int STAGES = 5, ROWS = 16, WIDTH = 256 / (int)sizeof(T), PIECES = 16;
+    __shared__ __align__(16) T sx[STAGES][ROWS][WIDTH];
+    __shared__ __align__(16) T sd[STAGES][ROWS][WIDTH];
+    __shared__ float ss[STAGES][ROWS];
+    const gamma_leaf_of g = gamma_leaf_at(a, (int)blockIdx.y);
+    const T *x = (const T *)a.x, *dy = (const T *)a.dy;
+    const int t = (int)threadIdx.x, r = t / PIECES, at = t % PIECES * wide<T>::E; /* this thread fetches rows r and r + 8 */
+    const int64_t c0 = (int64_t)blockIdx.x * WIDTH;
+    const bool fetch = c0 + at < a.n, sum = t < WIDTH && c0 + t < a.n;
+    const uint32_t stages = (g.steps + ROWS - 1) / ROWS;
+    int64_t row[2];
+    float acc = 0.0f;
+    for (uint32_t i = 0; i < 2; i++)
+        row[i] = r + 8 * i < g.steps ? gamma_row(g, r + 8 * i) : -1;
+    for (uint32_t s = 0; s < stages + STAGES - 1; s++) {
+        if (s >= STAGES - 1) { /* stage s - (STAGES-1) has come; all threads are done with the one before it */
+            copy_wait<STAGES - 2>();
+            __syncthreads();
+        }
+        const int to = (int)(s % STAGES);
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++) {
+            if (s < stages && row[i] >= 0) {
+                if (fetch) {
+                    copy_async16(&sx[to][r + 8 * i][at], x + row[i] * a.n + c0 + at);
+                    copy_async16(&sd[to][r + 8 * i][at], dy + row[i] * a.n + c0 + at);
+                }
+                if (at == 0)
+                    copy_async4(&ss[to][r + 8 * i], a.rstd + row[i]);
+            }
+            const uint32_t k = (s + 1) * ROWS + r + 8 * i;
+            row[i] = k < g.steps ? gamma_row(g, k) : -1;
+        }
+        copy_commit();
+        if (s < STAGES - 1 || !sum)
+            continue;
+        const uint32_t now = s - (STAGES - 1), left = g.steps - now * ROWS;
+        const int from = (int)(now % STAGES);
+        if (left >= ROWS) {
+#pragma unroll
+            for (int k = 0; k < ROWS; k++)
+                acc = rlkn_fma(get(sd[from][k], t), rlkn_mul(get(sx[from][k], t), ss[from][k]), acc);
+        } else {
+            for (uint32_t k = 0; k < left; k++)
+                acc = rlkn_fma(get(sd[from][k], t), rlkn_mul(get(sx[from][k], t), ss[from][k]), acc);
+        }
+    }
+    if (sum)
+        a.out[g.out + c0 + t] = rlkn_canon(acc);
+}
+
+template <typename T> __global__ void gamma_any(rlki_gamma a)
 {
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n)
+    const gamma_leaf_of g = gamma_leaf_at(a, (int)blockIdx.y);
+    const T *x = (const T *)a.x, *dy = (const T *)a.dy;
+    if (i >= a.n)
         return;
     float acc = 0.0f;
-    const uint32_t per = (uint32_t)(h1 - h0), steps = (uint32_t)count * per; /* below 2^31 rows, see the operator */
-    constexpr uint32_t AHEAD = 8;
-    for (uint32_t k = 0; k < steps; k += AHEAD) {
-        float xv[AHEAD], dv[AHEAD], sv[AHEAD];
-#pragma unroll
-        for (uint32_t u = 0; u < AHEAD; u++) {
-            const uint32_t at = k + u < steps ? k + u : steps - 1;
-            const int64_t row = (int64_t)token[at / per] * heads + h0 + at % per;
-            xv[u] = get(x, row * n + i);
-            dv[u] = get(dy, row * n + i);
-            sv[u] = rstd[row];
-        }
-#pragma unroll
-        for (uint32_t u = 0; u < AHEAD; u++)
-            if (k + u < steps)
-                acc = rlkn_fma(dv[u], rlkn_mul(xv[u], sv[u]), acc);
+    for (uint32_t k = 0; k < g.steps; k++) {
+        const int64_t row = gamma_row(g, k);
+        acc = rlkn_fma(get(dy, row * a.n + i), rlkn_mul(get(x, row * a.n + i), a.rstd[row]), acc);
     }
-    out[i] = rlkn_canon(acc);
+    a.out[g.out + i] = rlkn_canon(acc);
+}
+
+template <typename T> static void gamma_launch(struct rlk_exec *x, const struct rlki_gamma *a)
+{
+    const unsigned items = (unsigned)(a->leaves * a->slabs);
+    if (wide_rows(a->x, a->n, sizeof(T)) && wide_rows(a->dy, a->n, sizeof(T)))
+        gamma_wide<T><<<dim3(blocks_of(a->n, 256 / (int64_t)sizeof(T)), items), 128, 0, stream_of(x)>>>(*a);
+    else
+        gamma_any<T><<<dim3(blocks_of(a->n, 64), items), 64, 0, stream_of(x)>>>(*a);
 }
 
 extern "C" int rlki_cuda_gamma(struct rlk_exec *x, const struct rlki_gamma *a)
 {
-    BY_TYPE(a->type,
-            (gamma_kernel<<<blocks_of(a->n, 64), 64, 0, stream_of(x)>>>(a->count, a->n, a->token, a->heads, a->h0, a->h1, (const bf16 *)a->x,
-                                                                        (const bf16 *)a->dy, a->rstd, a->out)),
-            (gamma_kernel<<<blocks_of(a->n, 64), 64, 0, stream_of(x)>>>(a->count, a->n, a->token, a->heads, a->h0, a->h1, (const float *)a->x,
-                                                                        (const float *)a->dy, a->rstd, a->out)));
+    BY_TYPE(a->type, gamma_launch<bf16>(x, a), gamma_launch<float>(x, a));
     return checked(x, "norm gamma");
 }

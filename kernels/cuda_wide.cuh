@@ -73,6 +73,32 @@ static inline bool wide_rows(const void *p, int64_t n, size_t esize)
     return (uintptr_t)p % 16 == 0 && (size_t)n * esize % 16 == 0;
 }
 
+/* Copies into shared memory that run while the thread goes on; a group ends at copy_commit, copy_wait<N> leaves at most the
+ * N youngest groups of the thread under way. */
+#if defined(__CUDA_ARCH__)
+__device__ __forceinline__ void copy_async16(void *shared, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(shared)), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_async4(void *shared, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"((unsigned)__cvta_generic_to_shared(shared)), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int N> __device__ __forceinline__ void copy_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+#else
+__device__ __forceinline__ void copy_async16(void *shared, const void *from) { memcpy(shared, from, 16); }
+__device__ __forceinline__ void copy_async4(void *shared, const void *from) { memcpy(shared, from, 4); }
+__device__ __forceinline__ void copy_commit() {}
+template <int N> __device__ __forceinline__ void copy_wait() {}
+#endif
+
 /* The halving tree over 128 lanes. A group of 128/E neighbouring threads, thread t of it holding lanes E*t..E*t+E-1; the sum
  * comes back to all of them. Which thread adds is free: a + b = b + a. So at each level the two threads of a pair split the
  * values between them, until each holds one: 8 or 11 exchanges instead of 20 or 32. All 32 threads of the warp take part. */

@@ -90,29 +90,27 @@ static int gamma_grad(struct rlki_call *c, const struct norm *n, rlk_in dy, rlk_
         if (!part[i] || !slab_root[i])
             return RLK_K_ENOMEM;
         const size_t mark = e->used;
-        for (int s = 0; !rc && s < slabs; s++) {
-            float *leaf[RLK_SLABS];
-            for (int l = 0; !rc && l < pairs; l++) {
-                const int64_t from = c->provider ? 0 : p->leaf_start[l],
-                              end = c->provider ? p->n : p->leaf_start[l + 1];
-                if (!(leaf[l] = rlki_take(e, (size_t)n->size * sizeof(float))))
-                    return RLK_K_ENOMEM;
-                const struct rlki_gamma a = {end - from,
-                                             n->size,
-                                             e->measuring ? NULL : p->d_leaf + from,
-                                             heads,
-                                             heads / slabs * s,
-                                             heads / slabs * (s + 1),
-                                             n->type,
-                                             x[i],
-                                             dy[i],
-                                             rstd[i],
-                                             leaf[l]};
-                rc = c->prims->gamma(e, &a);
-            }
-            if (!rc)
-                rc = rlki_tree(c, n->size, pairs, leaf, 1.0f, part[i] + s * n->size, RLK_K_FP32, false);
+        struct rlki_gamma a = {.n = n->size,
+                               .token = e->measuring ? NULL : p->d_leaf,
+                               .leaves = pairs,
+                               .heads = heads,
+                               .slabs = slabs,
+                               .type = n->type,
+                               .x = x[i],
+                               .dy = dy[i],
+                               .rstd = rstd[i],
+                               .out = rlki_take(e, (size_t)size[i] * (size_t)pairs * sizeof(float))};
+        float *leaf[RLK_SLABS];
+        if (!a.out)
+            return RLK_K_ENOMEM;
+        for (int l = 0; l < pairs; l++) {
+            leaf[l] = a.out + l * size[i];
+            a.start[l] = c->provider ? 0 : p->leaf_start[l];
+            a.start[l + 1] = c->provider ? p->n : p->leaf_start[l + 1];
         }
+        rc = c->prims->gamma(e, &a);
+        if (!rc)
+            rc = rlki_tree(c, size[i], pairs, leaf, 1.0f, part[i], RLK_K_FP32, false);
         e->used = mark;
     }
     if (rc)

@@ -123,16 +123,14 @@ static int norm_bwd(struct rlk_exec *x, const struct rlki_norm *a)
     return 0;
 }
 
-static int gamma_leaf(struct rlk_exec *x, const struct rlki_gamma *a)
+static int gamma_leaf(struct rlk_exec *x, const struct rlki_gamma *a) /* one leaf, one slab: rlki_leaves */
 {
+    const int64_t rows = (a->start[a->leaves] - a->start[0]) * a->heads;
     (void)x;
     for (int64_t i = 0; i < a->n; i++) {
         float s = 0.0f;
-        for (int64_t k = 0; k < a->count; k++)
-            for (int h = a->h0; h < a->h1; h++) {
-                const int64_t row = k * a->heads + h;
-                s += get(a->type, a->dy, row * a->n + i) * get(a->type, a->x, row * a->n + i) * a->rstd[row];
-            }
+        for (int64_t row = 0; row < rows; row++)
+            s += get(a->type, a->dy, row * a->n + i) * get(a->type, a->x, row * a->n + i) * a->rstd[row];
         a->out[i] = s;
     }
     return 0;

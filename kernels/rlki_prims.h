@@ -49,11 +49,13 @@ struct rlki_norm { /* fwd: x, gamma -> y, rstd; bwd: x, gamma, rstd, dy -> y (= 
     float *rstd;
     float eps;
 };
-struct rlki_gamma { /* out[n] = chain over (token of the list, head h0..h1) of dy * (x*rstd); row = token*heads + head
-                     */
-    int64_t count, n;
-    const int32_t *token;
-    int heads, h0, h1;
+struct rlki_gamma { /* out[leaf][slab][n] = chain over (token of the leaf, head of the slab) of dy * (x*rstd); row =
+                       token*heads + head */
+    int64_t n;
+    const int32_t *token; /* device; leaf l = token[start[l]] to token[start[l+1]-1] */
+    int leaves;           /* 1 to 8 */
+    int64_t start[RLK_SLABS + 1];
+    int heads, slabs; /* slab s = heads s*heads/slabs to (s+1)*heads/slabs - 1 */
     enum rlk_ktype type;
     const void *x, *dy;
     const float *rstd;
