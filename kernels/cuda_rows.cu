@@ -1,46 +1,86 @@
 /* cuda_rows.cu - rotary embedding, SwiGLU, residual sum, AdamW, embedding: memory-bound.
  *
  * Order: docs/contracts.md, section 6. Speed: docs/kernels.md. */
-#include "kernels/cuda_common.cuh"
+#include "kernels/cuda_wide.cuh"
 
 #define WARPS 8
 
 /* ---- elementwise ---- */
 
+/* A thread takes the same E pairs of HEADS heads of one token, so that it reads its cosines and sines once. */
 template <typename T>
-__global__ void rope_kernel(int64_t items, int heads, int d, const T *x, T *y, const int32_t *pos, const float *table, int inverse)
+__global__ void __launch_bounds__(128) rope_wide(uint32_t items, int heads, int d, const T *x, T *y, const int32_t *pos, const float *table,
+                                                 int inverse)
 {
-    const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; /* four pairs each */
+    constexpr int E = wide<T>::E, HEADS = 4;
+    const uint32_t i = blockIdx.x * 128 + threadIdx.x;
     if (i >= items)
         return;
-    const int shift = d == 128 ? 4 : 3; /* d/8 threads a head */
-    const int64_t head = i >> shift;
-    const int64_t token = head < (1ll << 32) ? (int64_t)((uint32_t)head / (uint32_t)heads) : head / heads;
-    const int at = 4 * (int)(i & ((1 << shift) - 1));
-    const float *c = table + (int64_t)pos[token] * d + at;
-    float u[4], v[4], cs[4], sn[4], p[4], q[4];
-    get4(x + head * d + at, u);
-    get4(x + head * d + d / 2 + at, v);
-    get4(c, cs);
-    get4(c + d / 2, sn);
+    const uint32_t columns = (uint32_t)(d / 2 / E), groups = (uint32_t)((heads + HEADS - 1) / HEADS);
+    const int at = (int)(i % columns) * E, h0 = (int)(i / columns % groups) * HEADS;
+    const int64_t token = i / columns / groups, base = (token * heads + h0) * d + at;
+    piece<T, E> pu[HEADS], pv[HEADS];
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-        const float s = inverse ? -sn[k] : sn[k];
-        p[k] = rlkn_fma(u[k], cs[k], -rlkn_mul(v[k], s));
-        q[k] = rlkn_fma(v[k], cs[k], rlkn_mul(u[k], s));
+    for (int h = 0; h < HEADS; h++) {
+        pu[h].clear();
+        pv[h].clear();
+        if (h0 + h < heads) {
+            pu[h].load(x + base + h * d);
+            pv[h].load(x + base + h * d + d / 2);
+        }
     }
-    put4(y + head * d + at, p);
-    put4(y + head * d + d / 2 + at, q);
+    const float *c = table + (int64_t)pos[token] * d + at;
+    float cs[E], sn[E], u[E], v[E], p[E], q[E];
+#pragma unroll
+    for (int k = 0; k < E; k += 4) {
+        get4(c + k, cs + k);
+        get4(c + d / 2 + k, sn + k);
+    }
+#pragma unroll
+    for (int k = 0; k < E; k++)
+        sn[k] = inverse ? -sn[k] : sn[k];
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        pu[h].unpack(u);
+        pv[h].unpack(v);
+#pragma unroll
+        for (int k = 0; k < E; k++) {
+            p[k] = rlkn_fma(u[k], cs[k], -rlkn_mul(v[k], sn[k]));
+            q[k] = rlkn_fma(v[k], cs[k], rlkn_mul(u[k], sn[k]));
+        }
+        if (h0 + h < heads) {
+            piece<T, E>::store(y + base + h * d, p);
+            piece<T, E>::store(y + base + h * d + d / 2, q);
+        }
+    }
+}
+
+template <typename T>
+__global__ void rope_any(int64_t items, int heads, int d, const T *x, T *y, const int32_t *pos, const float *table, int inverse)
+{
+    const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; /* a pair */
+    if (i >= items)
+        return;
+    const int64_t head = i / (d / 2), at = i % (d / 2), token = head / heads;
+    const float *c = table + (int64_t)pos[token] * d + at;
+    const float u = get(x, head * d + at), v = get(x, head * d + d / 2 + at), s = inverse ? -c[d / 2] : c[d / 2];
+    put(y, head * d + at, rlkn_fma(u, c[0], -rlkn_mul(v, s)));
+    put(y, head * d + d / 2 + at, rlkn_fma(v, c[0], rlkn_mul(u, s)));
+}
+
+template <typename T> static void rope_launch(struct rlk_exec *x, const struct rlki_rope *a)
+{
+    const int64_t items = a->tokens * ((a->heads + 3) / 4) * (a->d / 2 / wide<T>::E), pairs = a->tokens * a->heads * (a->d / 2);
+    if (items < INT32_MAX && wide_rows(a->x, a->d, sizeof(T)) && wide_rows(a->y, a->d, sizeof(T)) && wide_rows(a->table, a->d, 4))
+        rope_wide<T><<<blocks_of(items, 128), 128, 0, stream_of(x)>>>((uint32_t)items, a->heads, a->d, (const T *)a->x, (T *)a->y, a->pos, a->table,
+                                                                      a->inverse);
+    else
+        rope_any<T><<<blocks_of(pairs, 256), 256, 0, stream_of(x)>>>(pairs, a->heads, a->d, (const T *)a->x, (T *)a->y, a->pos, a->table, a->inverse);
 }
 
 extern "C" int rlki_cuda_rope(struct rlk_exec *x, const struct rlki_rope *a)
 {
-    const int64_t items = a->tokens * a->heads * (a->d / 8);
-    BY_TYPE(a->type,
-            (rope_kernel<<<blocks_of(items, 256), 256, 0, stream_of(x)>>>(items, a->heads, a->d, (const bf16 *)a->x, (bf16 *)a->y, a->pos,
-                                                                          a->table, a->inverse)),
-            (rope_kernel<<<blocks_of(items, 256), 256, 0, stream_of(x)>>>(items, a->heads, a->d, (const float *)a->x, (float *)a->y, a->pos,
-                                                                          a->table, a->inverse)));
+    BY_TYPE(a->type, rope_launch<bf16>(x, a), rope_launch<float>(x, a));
     return checked(x, "rope");
 }
 
