@@ -84,27 +84,58 @@ extern "C" int rlki_cuda_rope(struct rlk_exec *x, const struct rlki_rope *a)
     return checked(x, "rope");
 }
 
-template <typename T, bool FAST> __global__ void glu_fwd_kernel(int64_t n, const T *gate, const T *up, T *y, int vec)
+/* ---- SwiGLU. While all gates of a thread are within +-80 the quotient comes from the reciprocal unit, exact all the same
+ * (rlk_num.h); else, and at the ends, element by element. dgate and dup may be gate and up: a thread reads before it writes. ---- */
+
+__device__ __forceinline__ float reciprocal_near(float b)
 {
+#if defined(__CUDA_ARCH__)
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
+    return r;
+#else
+    return 1.0f / b;
+#endif
+}
+
+#define NEAR 80.0f
+
+template <typename T, bool FAST> __global__ void __launch_bounds__(256, 5) glu_fwd_kernel(int64_t n, const T *gate, const T *up, T *y, int vec)
+{
+    constexpr int E = wide<T>::E;
+    const int64_t at = E * ((int64_t)blockIdx.x * 256 + threadIdx.x);
+    if (vec && at + E <= n) {
+        piece<T, E> pg, pu;
+        pg.load(gate + at);
+        pu.load(up + at);
+        float g[E], u[E], far = 0.0f;
+        pg.unpack(g);
+        pu.unpack(u);
 #pragma unroll
-    for (int q = 0; q < 2; q++) {
-        const int64_t at = 4 * (((int64_t)blockIdx.x * 2 + q) * 256 + threadIdx.x);
-        float g[4], u[4];
-        if (at >= n)
+        for (int i = 0; i < E; i++) {
+            far = fmaxf(far, fabsf(g[i])); /* passes over NaN: its quotient is NaN either way */
+            if constexpr (FAST) {
+                u[i] = rlkn_mul(__fdividef(g[i], rlkn_add(1.0f, exp_of<true>(-g[i]))), u[i]);
+            } else {
+                const float b = rlkn_one_plus_exp_near(-g[i]);
+                u[i] = rlkn_mul(rlkn_quotient_near(g[i], b, reciprocal_near(b)), u[i]);
+            }
+        }
+        if (FAST || far <= NEAR) {
+            piece<T, E>::store(y + at, u);
             return;
-        get_part(gate + at, n - at, vec, g);
-        get_part(up + at, n - at, vec, u);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            g[i] = rlkn_mul(rlkn_div(g[i], rlkn_add(1.0f, exp_of<FAST>(-g[i]))), u[i]);
-        put_part(y + at, n - at, vec, g);
+        }
+    }
+    for (int64_t i = at; i < at + E && i < n; i++) {
+        const float g = get(gate, i);
+        put(y, i, rlkn_mul(rlkn_div(g, rlkn_add(1.0f, exp_of<FAST>(-g))), get(up, i)));
     }
 }
 
 template <typename T, bool FAST> static void glu_fwd_launch(struct rlk_exec *x, const struct rlki_glu *a)
 {
-    const int vec = aligned4(a->gate, 4, sizeof(T)) && aligned4(a->up, 4, sizeof(T)) && aligned4(a->y, 4, sizeof(T));
-    glu_fwd_kernel<T, FAST><<<blocks_of(a->n, 2048), 256, 0, stream_of(x)>>>(a->n, (const T *)a->gate, (const T *)a->up, (T *)a->y, vec);
+    const int vec = wide_rows(a->gate, 16, 1) && wide_rows(a->up, 16, 1) && wide_rows(a->y, 16, 1);
+    glu_fwd_kernel<T, FAST><<<blocks_of(a->n, 256 * wide<T>::E), 256, 0, stream_of(x)>>>(a->n, (const T *)a->gate, (const T *)a->up, (T *)a->y, vec);
 }
 
 extern "C" int rlki_cuda_glu_fwd(struct rlk_exec *x, const struct rlki_glu *a)
@@ -119,35 +150,50 @@ extern "C" int rlki_cuda_fast_glu_fwd(struct rlk_exec *x, const struct rlki_glu 
     return checked(x, "provider swiglu");
 }
 
-/* dgate and dup may be gate and up: no restrict, each thread reads before it writes. */
-template <typename T> __global__ void glu_bwd_kernel(int64_t n, const T *gate, const T *up, const T *dy, T *dgate, T *dup, int vec)
+template <typename T>
+__global__ void __launch_bounds__(256, 4) glu_bwd_kernel(int64_t n, const T *gate, const T *up, const T *dy, T *dgate, T *dup, int vec)
 {
-    const int64_t at = 4 * ((int64_t)blockIdx.x * 256 + threadIdx.x);
-    float g[4], u[4], d[4];
-    if (at >= n)
-        return;
-    get_part(gate + at, n - at, vec, g);
-    get_part(up + at, n - at, vec, u);
-    get_part(dy + at, n - at, vec, d);
+    constexpr int E = wide<T>::E;
+    const int64_t at = E * ((int64_t)blockIdx.x * 256 + threadIdx.x);
+    if (vec && at + E <= n) {
+        piece<T, E> pg, pu, pd;
+        pg.load(gate + at);
+        pu.load(up + at);
+        pd.load(dy + at);
+        float g[E], u[E], d[E], far = 0.0f;
+        pg.unpack(g);
+        pu.unpack(u);
+        pd.unpack(d);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float e = rlkn_add(1.0f, rlkn_exp(-g[i]));
-        const float s = rlkn_div(1.0f, e);
-        const float t = rlkn_fma(g[i], rlkn_add(1.0f, -s), 1.0f);
-        const float dg = rlkn_mul(rlkn_mul(d[i], u[i]), rlkn_mul(s, t));
-        u[i] = rlkn_mul(d[i], rlkn_div(g[i], e));
-        g[i] = dg;
+        for (int i = 0; i < E; i++) {
+            far = fmaxf(far, fabsf(g[i]));
+            const float b = rlkn_one_plus_exp_near(-g[i]), r = reciprocal_near(b);
+            const float s = rlkn_quotient_near(1.0f, b, r);
+            const float t = rlkn_fma(g[i], rlkn_add(1.0f, -s), 1.0f);
+            const float dg = rlkn_mul(rlkn_mul(d[i], u[i]), rlkn_mul(s, t));
+            u[i] = rlkn_mul(d[i], rlkn_quotient_near(g[i], b, r));
+            g[i] = dg;
+        }
+        if (far <= NEAR) {
+            piece<T, E>::store(dgate + at, g);
+            piece<T, E>::store(dup + at, u);
+            return;
+        }
     }
-    put_part(dgate + at, n - at, vec, g);
-    put_part(dup + at, n - at, vec, u);
+    for (int64_t i = at; i < at + E && i < n; i++) {
+        const float g = get(gate, i), u = get(up, i), d = get(dy, i), e = rlkn_add(1.0f, rlkn_exp(-g));
+        const float s = rlkn_div(1.0f, e), t = rlkn_fma(g, rlkn_add(1.0f, -s), 1.0f);
+        put(dgate, i, rlkn_mul(rlkn_mul(d, u), rlkn_mul(s, t)));
+        put(dup, i, rlkn_mul(d, rlkn_div(g, e)));
+    }
 }
 
 template <typename T> static void glu_bwd_launch(struct rlk_exec *x, const struct rlki_glu *a)
 {
-    const int vec = aligned4(a->gate, 4, sizeof(T)) && aligned4(a->up, 4, sizeof(T)) && aligned4(a->dy, 4, sizeof(T)) &&
-                    aligned4(a->dgate, 4, sizeof(T)) && aligned4(a->dup, 4, sizeof(T));
-    glu_bwd_kernel<<<blocks_of(a->n, 1024), 256, 0, stream_of(x)>>>(a->n, (const T *)a->gate, (const T *)a->up, (const T *)a->dy,
-                                                                    (T *)a->dgate, (T *)a->dup, vec);
+    const int vec = wide_rows(a->gate, 16, 1) && wide_rows(a->up, 16, 1) && wide_rows(a->dy, 16, 1) && wide_rows(a->dgate, 16, 1) &&
+                    wide_rows(a->dup, 16, 1);
+    glu_bwd_kernel<T><<<blocks_of(a->n, 256 * wide<T>::E), 256, 0, stream_of(x)>>>(a->n, (const T *)a->gate, (const T *)a->up, (const T *)a->dy,
+                                                                                   (T *)a->dgate, (T *)a->dup, vec);
 }
 
 extern "C" int rlki_cuda_glu_bwd(struct rlk_exec *x, const struct rlki_glu *a)

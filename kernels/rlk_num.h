@@ -182,6 +182,37 @@ RLKN_FN float rlkn_sigmoid(float x)
     return rlkn_div(1.0f, rlkn_add(1.0f, rlkn_exp(-x)));
 }
 
+/* 1 + e^x for |x| <= 80, the bits of rlkn_add(1, rlkn_exp(x)) with half the work: 2^n is then one normal number and the last
+ * product exact. */
+RLKN_FN float rlkn_one_plus_exp_near(float x)
+{
+    const float t = rlkn_fma(x, 0x1.715476p+0f, 12582912.0f);
+    const float n = rlkn_add(t, -12582912.0f);
+    float r = rlkn_fma(n, -0x1.62e430p-1f, x);
+    r = rlkn_fma(n, 0x1.05c610p-29f, r);
+    float q = 0x1.a124e6p-13f;
+    q = rlkn_fma(q, r, 0x1.6d4318p-10f);
+    q = rlkn_fma(q, r, 0x1.1110e0p-7f);
+    q = rlkn_fma(q, r, 0x1.5554eap-5f);
+    q = rlkn_fma(q, r, 0x1.555556p-3f);
+    q = rlkn_fma(q, r, 0.5f);
+    q = rlkn_fma(rlkn_mul(q, r), r, r);
+    q = rlkn_add(q, 1.0f);
+    return rlkn_fma(q, rlkn_float((rlkn_bits(t) << 23) + 0x3f800000u), 1.0f);
+}
+
+/* a / b, the bits of rlkn_div(a, b), from any r within 2 ulp of 1/b: one Newton step, then the quotient is corrected by its
+ * exact remainder, taken as b*q - a so that a zero keeps its sign. For b = 1 + e^-g with a = g or a = 1, |g| <= 80: there no
+ * step leaves the normal numbers (below 2^-25 b is 2, and g/2 is right by itself). tests/kernels/test_num.c tries all g.
+ * The exception: a power of two over 0x1.fffffep+k lies next to the middle of two floats and needs the nearest r. A GPU's
+ * reciprocal unit has it, for the GPU's own division takes these very steps. */
+RLKN_FN float rlkn_quotient_near(float a, float b, float r)
+{
+    r = rlkn_fma(rlkn_fma(-b, r, 1.0f), r, r);
+    const float q = rlkn_mul(a, r);
+    return rlkn_fma(rlkn_fma(b, q, -a), -r, q);
+}
+
 /* Philox4x32-10: counter c[4], key k[2] -> c[4]. */
 RLKN_FN void rlkn_philox(uint32_t c[4], uint32_t k0, uint32_t k1)
 {

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "harness.h"
+#include "test_num_near.h"
 #include "kernels/rlk_num.h"
 #include "kernels/rlki_prims.h"
 
@@ -81,6 +82,27 @@ static void special_values(void **state)
     assert_int_equal(rlkn_to_bf16(rlkn_float(0x3f818000u)), 0x3f82);
 }
 
+/* All gates of bf16, and of fp32 a sample or, with `long`, all: whatever reciprocal within 2 ulp the GPU has. */
+static void near_quotients(void **state)
+{
+    const uint32_t end = 0x42a00000u; /* 80 */
+    const uint32_t stride = whole ? 1 : 9973;
+    (void)state;
+#if defined(__x86_64__)
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+        skip();
+#endif
+    for (int off = -2; off <= 2; off++)
+        for (uint32_t sign = 0; sign < 2; sign++) {
+            assert_int_equal(near_quotient_errors(sign << 31, (end >> 16) + 1, 1u << 16, off), 0);
+            for (uint64_t u = 0; u <= end; u += (uint64_t)stride << 20) {
+                const uint64_t left = (end - u) / stride + 1;
+                assert_int_equal(near_quotient_errors((uint32_t)u | sign << 31, left < 1 << 20 ? (int64_t)left : 1 << 20, stride, off), 0);
+            }
+        }
+    assert_true(near_quotient_errors(0x3f800000u, 1 << 16, 1, 1 << 20) > 0); /* it can fail: a reciprocal good to 3 bits */
+}
+
 /* Compares two executors over stretches of n inputs, `stride` apart. NULL = the scalar text compiled here. */
 static void compare(struct rlk_exec *a, struct rlk_exec *b, uint64_t stride, int64_t n)
 {
@@ -134,7 +156,7 @@ int main(int argc, char **argv)
     device = t_device(argc, argv);
     for (int i = 1; i < argc; i++)
         whole |= strcmp(argv[i], "long") == 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(accuracy), cmocka_unit_test(special_values),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(accuracy), cmocka_unit_test(special_values), cmocka_unit_test(near_quotients),
                                        cmocka_unit_test(one_set_of_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

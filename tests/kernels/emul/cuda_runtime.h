@@ -55,6 +55,7 @@ template <typename T> T max(T a, T b) { return a < b ? b : a; }
 static inline double __dadd_rn(double a, double b) { return a + b; }
 static inline double __dmul_rn(double a, double b) { return a * b; }
 #define __expf expf
+#define __fdividef(a, b) ((a) / (b))
 #define rsqrtf(x) (1.0f / sqrtf(x))
 static inline uint64_t __umul64hi(uint64_t a, uint64_t b) { return (uint64_t)(((unsigned __int128)a * b) >> 64); }
 
