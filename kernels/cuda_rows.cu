@@ -202,27 +202,45 @@ extern "C" int rlki_cuda_glu_bwd(struct rlk_exec *x, const struct rlki_glu *a)
     return checked(x, "swiglu backward");
 }
 
-template <typename T> __global__ void add_kernel(int64_t n, const T *a, const T *b, T *y, int vec)
+/* ---- residual sum ---- */
+
+template <typename T> __global__ void __launch_bounds__(256) add_kernel(int64_t n, const T *a, const T *b, T *y, int vec)
 {
-    const int64_t at = 4 * ((int64_t)blockIdx.x * 256 + threadIdx.x);
-    float u[4], v[4];
-    if (at >= n)
-        return;
-    get_part(a + at, n - at, vec, u);
-    get_part(b + at, n - at, vec, v);
+    constexpr int E = wide<T>::E, AHEAD = 2;
+    const int64_t from = (int64_t)blockIdx.x * (256 * E * AHEAD) + E * threadIdx.x;
+    float u[E], v[E];
+    if (vec && from + 256 * E * (AHEAD - 1) + E <= n) {
+        piece<T, E> pa[AHEAD], pb[AHEAD];
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        u[i] = rlkn_add(u[i], v[i]);
-    put_part(y + at, n - at, vec, u);
+        for (int k = 0; k < AHEAD; k++) {
+            pa[k].load(a + from + 256 * E * k);
+            pb[k].load(b + from + 256 * E * k);
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            pa[k].unpack(u);
+            pb[k].unpack(v);
+#pragma unroll
+            for (int i = 0; i < E; i++)
+                u[i] = rlkn_add(u[i], v[i]);
+            piece<T, E>::store(y + from + 256 * E * k, u);
+        }
+        return;
+    }
+    for (int k = 0; k < AHEAD; k++)
+        for (int64_t i = from + 256 * E * k; i < from + 256 * E * k + E && i < n; i++)
+            put(y, i, rlkn_add(get(a, i), get(b, i)));
+}
+
+template <typename T> static void add_launch(struct rlk_exec *x, const struct rlki_add *a)
+{
+    const int vec = wide_rows(a->a, 16, 1) && wide_rows(a->b, 16, 1) && wide_rows(a->y, 16, 1);
+    add_kernel<T><<<blocks_of(a->n, 512 * wide<T>::E), 256, 0, stream_of(x)>>>(a->n, (const T *)a->a, (const T *)a->b, (T *)a->y, vec);
 }
 
 extern "C" int rlki_cuda_add(struct rlk_exec *x, const struct rlki_add *a)
 {
-    const size_t e = rlk_ktype_bytes(a->type);
-    const int vec = aligned4(a->a, 4, e) && aligned4(a->b, 4, e) && aligned4(a->y, 4, e);
-    BY_TYPE(a->type,
-            (add_kernel<<<blocks_of(a->n, 1024), 256, 0, stream_of(x)>>>(a->n, (const bf16 *)a->a, (const bf16 *)a->b, (bf16 *)a->y, vec)),
-            (add_kernel<<<blocks_of(a->n, 1024), 256, 0, stream_of(x)>>>(a->n, (const float *)a->a, (const float *)a->b, (float *)a->y, vec)));
+    BY_TYPE(a->type, add_launch<bf16>(x, a), add_launch<float>(x, a));
     return checked(x, "add");
 }
 
