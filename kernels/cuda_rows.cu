@@ -281,21 +281,35 @@ extern "C" int rlki_cuda_adamw(struct rlk_exec *x, const struct rlki_adamw *a)
 
 /* ---- embedding ---- */
 
-__global__ void embed_kernel(int64_t rows, int64_t row_bytes, const int32_t *id, int v0, int v1, const char *table, char *y, int vec)
+/* A warp copies a row: eight pieces are read before the first is written, for the compiler cannot know that y is not the table. */
+__global__ void __launch_bounds__(32 * WARPS) embed_kernel(int64_t rows, int64_t row_bytes, const int32_t *id, int v0, int v1, const char *table,
+                                                           char *y, int vec)
 {
+    constexpr int AHEAD = 8;
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     const int t = threadIdx.x % 32;
-    if (row >= rows || id[row] < v0 || id[row] >= v1)
+    if (row >= rows)
         return;
-    const char *from = table + (int64_t)(id[row] - v0) * row_bytes;
+    const int word = id[row];
+    if (word < v0 || word >= v1)
+        return;
+    const char *from = table + (int64_t)(word - v0) * row_bytes;
     char *to = y + row * row_bytes;
-    if (vec) {
-#pragma unroll 8
-        for (int64_t i = 16 * t; i < row_bytes; i += 512)
-            *reinterpret_cast<uint4 *>(to + i) = *reinterpret_cast<const uint4 *>(from + i);
-    } else {
+    if (!vec) {
         for (int64_t i = 2 * t; i < row_bytes; i += 64)
             *reinterpret_cast<uint16_t *>(to + i) = *reinterpret_cast<const uint16_t *>(from + i);
+        return;
+    }
+    for (int64_t at = 16 * t; at < row_bytes; at += 512 * AHEAD) {
+        uint4 p[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            if (at + 512 * k < row_bytes)
+                p[k] = *reinterpret_cast<const uint4 *>(from + at + 512 * k);
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            if (at + 512 * k < row_bytes)
+                *reinterpret_cast<uint4 *>(to + at + 512 * k) = p[k];
     }
 }
 
