@@ -8,10 +8,23 @@
 
 #include "kernels/cuda_common.cuh"
 
-/* Two floats as two bf16, low half first, by rlkn_to_bf16. */
-__device__ __forceinline__ uint32_t pack_bf16(float lo, float hi)
+/* N floats as N bf16 in order, by rlkn_to_bf16. The conversion unit rounds to nearest even and keeps subnormals; only its NaN
+ * (0x7fff) is another, so NaN goes the long way. */
+template <int N> __device__ __forceinline__ void pack_bf16(const float *v, uint32_t *out)
 {
-    return rlkn_to_bf16(lo) | (uint32_t)rlkn_to_bf16(hi) << 16;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    bool nan = false;
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out[i / 2]) : "f"(v[i + 1]), "f"(v[i]));
+        nan |= !(v[i] <= v[i + 1]) & !(v[i] > v[i + 1]);
+    }
+    if (!nan)
+        return;
+#endif
+#pragma unroll
+    for (int i = 0; i < N; i += 2)
+        out[i / 2] = rlkn_to_bf16(v[i]) | (uint32_t)rlkn_to_bf16(v[i + 1]) << 16;
 }
 
 /* E elements of T that lie together: 8 or 16 bytes, aligned to their size. */
@@ -28,8 +41,10 @@ template <> struct piece<bf16, 4> {
     }
     static __device__ __forceinline__ void store(bf16 *p, const float v[4])
     {
+        uint32_t w[2];
+        pack_bf16<4>(v, w);
         uint2 u;
-        u.x = pack_bf16(v[0], v[1]), u.y = pack_bf16(v[2], v[3]);
+        u.x = w[0], u.y = w[1];
         *reinterpret_cast<uint2 *>(p) = u;
     }
 };
@@ -46,9 +61,10 @@ template <> struct piece<bf16, 8> {
     }
     static __device__ __forceinline__ void store(bf16 *p, const float v[8])
     {
+        uint32_t w[4];
+        pack_bf16<8>(v, w);
         uint4 u;
-        u.x = pack_bf16(v[0], v[1]), u.y = pack_bf16(v[2], v[3]);
-        u.z = pack_bf16(v[4], v[5]), u.w = pack_bf16(v[6], v[7]);
+        u.x = w[0], u.y = w[1], u.z = w[2], u.w = w[3];
         *reinterpret_cast<uint4 *>(p) = u;
     }
 };
