@@ -1,4 +1,4 @@
-/* cpu_dispatch.c - memory of the CPU, and the choice of the instruction set. */
+/* cpu_dispatch.c - memory of the CPU, sums of cells, and the choice of the instruction set. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +47,28 @@ int rlki_cpu_rows(struct rlk_exec *x, const struct rlki_rows *r)
         memcpy((char *)r->dst + (r->scatter ? at : (size_t)i) * r->dst_stride,
                (const char *)r->src + (r->scatter ? (size_t)i : at) * r->src_stride, r->bytes);
     }
+    return 0;
+}
+
+/* ((0+1)+(2+3))+((4+5)+(6+7)), or the one. */
+static double tree(const double *v, int count)
+{
+    return count == RLK_SLABS ? ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7])) : v[0];
+}
+
+int rlki_cpu_cells(struct rlk_exec *x, const struct rlki_cells *a)
+{
+    double rows[RLK_SLABS], cols[RLK_SLABS];
+    (void)x;
+    for (int r = 0; r < a->row_slabs; r++) {
+        rows[r] = 0.0;
+        for (int64_t k = 0; k < a->blocks; k++) {
+            for (int c = 0; c < a->col_slabs; c++)
+                cols[c] = a->all[rlki_cell(a, r, k, c)];
+            rows[r] += tree(cols, a->col_slabs);
+        }
+    }
+    *a->out = tree(rows, a->row_slabs);
     return 0;
 }
 

@@ -29,6 +29,7 @@
                                     .embed_bwd = embed_bwd,                                                            \
                                     .adamw = adamw,                                                                    \
                                     .sumsq = sumsq,                                                                    \
+                                    .cells = rlki_cpu_cells,                                                           \
                                     .sum = sum_leaf,                                                                   \
                                     .sample = sample,                                                                  \
                                     .math = math_values}

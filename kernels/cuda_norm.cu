@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(128) norm_bwd_held(int64_t rows, int n, const 
 }
 
 template <typename T, int E>
-__global__ void __launch_bounds__(128) norm_bwd_twice(int64_t rows, int64_t n, const T *x, const T *gamma, const T *dy, T *dx, const float *rstd)
+__global__ void __launch_bounds__(128, 3) norm_bwd_twice(int64_t rows, int64_t n, const T *x, const T *gamma, const T *dy, T *dx, const float *rstd)
 {
     constexpr int G = LANES / E, AHEAD = 4;
     const int t = threadIdx.x % G;

@@ -30,6 +30,7 @@ const struct rlki_prims rlki_prims_cuda_provider = {.isa = "cuda-provider",
                                                     .embed_bwd = rlki_cuda_embed_bwd,
                                                     .adamw = rlki_cuda_adamw,
                                                     .sumsq = rlki_cuda_sumsq,
+                                                    .cells = rlki_cuda_cells,
                                                     .sum = rlki_cuda_sum,
                                                     .sample = rlki_cuda_sample,
                                                     .math = rlki_cuda_math};

@@ -140,42 +140,13 @@ static int local_squares(struct rlki_call *c, const struct rlk_param *p, int i, 
     return rc;
 }
 
-/* Gathered cells of one parameter: [TP][local cells] (or one copy) -> sum. */
-static double param_sum(const struct rlki_call *c, const struct rlk_param *p, const double *all, int64_t stride)
-{
-    const struct grid g = grid_of(p);
-    const int T = c->w->lat.tp, cs_local = p->cut == RLK_CUT_IN ? g.col_slabs / T : g.col_slabs;
-    const int rs_local = p->cut == RLK_CUT_OUT ? g.row_slabs / T : g.row_slabs;
-    double rows[RLK_SLABS];
-    for (int r = 0; r < g.row_slabs; r++) {
-        rows[r] = 0.0;
-        for (int64_t k = 0; k < g.blocks; k++) {
-            double cols[RLK_SLABS];
-            for (int s = 0; s < g.col_slabs; s++) {
-                const double *from = all;
-                int rr = r, ss = s;
-                if (p->cut == RLK_CUT_OUT) {
-                    from += stride * (r / rs_local);
-                    rr = r % rs_local;
-                } else if (p->cut == RLK_CUT_IN) {
-                    from += stride * (s / cs_local);
-                    ss = s % cs_local;
-                }
-                cols[s] = from[(rr * g.blocks + k) * cs_local + ss];
-            }
-            rows[r] += fold(cols, 1, g.col_slabs);
-        }
-    }
-    return fold(rows, 1, g.row_slabs);
-}
-
 int rlk_gradnorm(struct rlk_world *w, const char *module, int params, const struct rlk_param *param, double *norm)
 {
     struct rlki_call c;
     void *mine[RANKS], *all[RANKS];
     size_t bytes[RANKS][RLK_SLABS];
     int64_t total = 0;
-    double *host = NULL, sum = 0.0;
+    double *host = NULL, *sums, sum = 0.0;
     int rc = 0;
     for (int p = 0; p < params; p++) {
         if ((rc = check_param(w->x, &param[p])))
@@ -206,16 +177,28 @@ int rlk_gradnorm(struct rlk_world *w, const char *module, int params, const stru
     }
     if (!rc)
         rc = rlki_all_gather(&c, RLK_GROUP_TP, (const size_t(*)[RLK_SLABS])bytes, (rlk_in)mine, all);
+    sums = rlki_take(w->x, (size_t)params * sizeof *sums);
+    rc = rc ? rc : sums ? 0 : RLK_K_ENOMEM;
+    const double *at = all[0];
+    for (int p = 0; !rc && p < params; p++) {
+        const struct grid g = grid_of(&param[p]);
+        const struct rlki_cells s = {.all = at,
+                                     .stride = total,
+                                     .blocks = g.blocks,
+                                     .row_slabs = g.row_slabs,
+                                     .col_slabs = g.col_slabs,
+                                     .row_ranks = param[p].cut == RLK_CUT_OUT ? w->lat.tp : 1,
+                                     .col_ranks = param[p].cut == RLK_CUT_IN ? w->lat.tp : 1,
+                                     .out = sums + p};
+        rc = c.prims->cells(w->x, &s);
+        at += cells(&param[p], w->lat.tp);
+    }
     if (!rc && !w->x->measuring) {
-        host = malloc(bytes[0][0] * (size_t)w->lat.tp + 1);
-        rc = host ? c.prims->download(w->x, host, all[0], bytes[0][0] * (size_t)w->lat.tp)
-                  : rlk_kfail(&w->x->detail, RLK_K_ENOMEM, "rlk.gradnorm: out of memory for %lld cells",
-                              (long long)total);
-        const double *at = host;
-        for (int p = 0; !rc && p < params; p++) {
-            sum += param_sum(&c, &param[p], at, total);
-            at += cells(&param[p], w->lat.tp);
-        }
+        host = malloc((size_t)params * sizeof *host + 1);
+        rc = host ? c.prims->download(w->x, host, sums, (size_t)params * sizeof *host)
+                  : rlk_kfail(&w->x->detail, RLK_K_ENOMEM, "rlk.gradnorm: out of memory for %d sums", params);
+        for (int p = 0; !rc && p < params; p++)
+            sum += host[p];
         if (!rc)
             *norm = sqrt(sum);
     }

@@ -47,6 +47,7 @@ NONE(embed, rlki_embed)
 NONE(embed_bwd, rlki_embed_bwd)
 NONE(adamw, rlki_adamw)
 NONE(sumsq, rlki_sumsq)
+NONE(cells, rlki_cells)
 NONE(sum, rlki_sum)
 NONE(sample, rlki_sample)
 
@@ -79,5 +80,6 @@ const struct rlki_prims rlki_prims_none = {.isa = "none",
                                            .embed_bwd = none_embed_bwd,
                                            .adamw = none_adamw,
                                            .sumsq = none_sumsq,
+                                           .cells = none_cells,
                                            .sum = none_sum,
                                            .sample = none_sample};

@@ -462,5 +462,6 @@ const struct rlki_prims rlki_prims_provider = {.isa = "provider",
                                                .embed_bwd = embed_bwd,
                                                .adamw = adamw,
                                                .sumsq = sumsq,
+                                               .cells = rlki_cpu_cells,
                                                .sum = sum_leaf,
                                                .sample = sample};

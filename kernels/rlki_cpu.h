@@ -10,6 +10,7 @@ int rlki_cpu_copy(struct rlk_exec *x, void *dst, const void *src, size_t bytes);
 int rlki_cpu_zero(struct rlk_exec *x, void *p, size_t bytes);
 int rlki_cpu_sync(struct rlk_exec *x);
 int rlki_cpu_rows(struct rlk_exec *x, const struct rlki_rows *r);
+int rlki_cpu_cells(struct rlk_exec *x, const struct rlki_cells *a);
 
 extern const struct rlki_prims rlki_prims_cpu_generic;
 #if defined(__x86_64__)

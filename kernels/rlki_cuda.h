@@ -38,6 +38,7 @@ int rlki_cuda_rows(struct rlk_exec *x, const struct rlki_rows *a);
     X(embed_bwd, rlki_embed_bwd)                                                                                       \
     X(adamw, rlki_adamw)                                                                                               \
     X(sumsq, rlki_sumsq)                                                                                               \
+    X(cells, rlki_cells)                                                                                               \
     X(sum, rlki_sum)                                                                                                   \
     X(sample, rlki_sample)
 #define X(op, type) int rlki_cuda_##op(struct rlk_exec *x, const struct type *a);

@@ -9,6 +9,12 @@
 
 #include "kernels/rlk_exec.h"
 
+#if defined(__CUDACC__)
+#define RLKI_BOTH static inline __host__ __device__
+#else
+#define RLKI_BOTH static inline
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -170,6 +176,20 @@ struct rlki_sumsq { /* blocks of 64 rows x width columns of a [rows][cols] part;
     const float *g;
     double *out;
 };
+struct rlki_cells {    /* the cells that sumsq made of one parameter on each rank of TP -> their sum */
+    const double *all; /* rank t's cells at all + t*stride: [row_slabs][blocks][col_slabs], its own slabs */
+    int64_t stride, blocks;
+    int row_slabs, col_slabs; /* of the whole parameter: 1 or 8 */
+    int row_ranks,
+        col_ranks; /* ranks that the row slabs, the column slabs are cut among; 1 = not cut, rank 0's serve */
+    double *out;   /* tree over row slabs of (sum in order over blocks of tree over column slabs) */
+};
+RLKI_BOTH int64_t rlki_cell(const struct rlki_cells *a, int row_slab, int64_t block, int col_slab)
+{
+    const int rows = a->row_slabs / a->row_ranks, cols = a->col_slabs / a->col_ranks;
+    return a->stride * (row_slab / rows + col_slab / cols) + ((row_slab % rows) * a->blocks + block) * cols +
+           col_slab % cols;
+}
 struct rlki_sum { /* FP64 chain over the list of x where mask != 0 */
     int64_t count;
     const int32_t *token;
@@ -234,6 +254,7 @@ struct rlki_prims {
     int (*embed_bwd)(struct rlk_exec *, const struct rlki_embed_bwd *);
     int (*adamw)(struct rlk_exec *, const struct rlki_adamw *);
     int (*sumsq)(struct rlk_exec *, const struct rlki_sumsq *);
+    int (*cells)(struct rlk_exec *, const struct rlki_cells *);
     int (*sum)(struct rlk_exec *, const struct rlki_sum *);
     int (*sample)(struct rlk_exec *, const struct rlki_sample *);
     /* exp, log, rsqrt, sigmoid (which = 0..3) of n bit patterns from `first` on, NaNs canonical; for tests. */

@@ -10,9 +10,9 @@
 #include <cmocka.h>
 
 #include "harness.h"
-#include "test_num_near.h"
 #include "kernels/rlk_num.h"
 #include "kernels/rlki_prims.h"
+#include "test_num_near.h"
 
 static enum rlk_device device;
 static bool whole;
@@ -97,10 +97,13 @@ static void near_quotients(void **state)
             assert_int_equal(near_quotient_errors(sign << 31, (end >> 16) + 1, 1u << 16, off), 0);
             for (uint64_t u = 0; u <= end; u += (uint64_t)stride << 20) {
                 const uint64_t left = (end - u) / stride + 1;
-                assert_int_equal(near_quotient_errors((uint32_t)u | sign << 31, left < 1 << 20 ? (int64_t)left : 1 << 20, stride, off), 0);
+                assert_int_equal(near_quotient_errors((uint32_t)u | sign << 31,
+                                                      left < 1 << 20 ? (int64_t)left : 1 << 20, stride, off),
+                                 0);
             }
         }
-    assert_true(near_quotient_errors(0x3f800000u, 1 << 16, 1, 1 << 20) > 0); /* it can fail: a reciprocal good to 3 bits */
+    assert_true(near_quotient_errors(0x3f800000u, 1 << 16, 1, 1 << 20) >
+                0); /* it can fail: a reciprocal good to 3 bits */
 }
 
 /* Compares two executors over stretches of n inputs, `stride` apart. NULL = the scalar text compiled here. */
@@ -156,7 +159,7 @@ int main(int argc, char **argv)
     device = t_device(argc, argv);
     for (int i = 1; i < argc; i++)
         whole |= strcmp(argv[i], "long") == 0;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(accuracy), cmocka_unit_test(special_values), cmocka_unit_test(near_quotients),
-                                       cmocka_unit_test(one_set_of_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(accuracy), cmocka_unit_test(special_values),
+                                       cmocka_unit_test(near_quotients), cmocka_unit_test(one_set_of_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_num_near.c - the quotients that SwiGLU takes from a reciprocal that is off by up to 2 ulp, against the division. On its
- * own so that it can be compiled for AVX2: all 2.2e9 gates within +-80 then take seconds. */
+/* test_num_near.c - the quotients that SwiGLU takes from a reciprocal that is off by up to 2 ulp, against the division.
+ * On its own so that it can be compiled for AVX2: all 2.2e9 gates within +-80 then take seconds. */
 #include "test_num_near.h"
 
 #include "kernels/rlk_num.h"

@@ -53,6 +53,7 @@ template <typename T> T __shfl_up_sync(unsigned, T v, int d) { return emul_shuff
 template <typename T> T min(T a, T b) { return b < a ? b : a; }
 template <typename T> T max(T a, T b) { return a < b ? b : a; }
 static inline double __dadd_rn(double a, double b) { return a + b; }
+static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 static inline double __dmul_rn(double a, double b) { return a * b; }
 #define __expf expf
 #define __fdividef(a, b) ((a) / (b))
