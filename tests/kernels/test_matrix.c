@@ -1,5 +1,6 @@
 /* test_matrix.c - every operator, forward and backward: the same bytes over all 16 TP x CP, packings, mates, repeats,
- * threads and instruction sets. `test_matrix [cuda] [long|small]`; with cuda the reference is the CPU at tp1cp1. */
+ * threads and instruction sets. `test_matrix [cuda] [long|small|tiny]`; with cuda the reference is the CPU at tp1cp1.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 
 static enum rlk_device device;
 static bool whole;    /* the long matrix */
+static bool tiny;     /* one case of a few tokens, for a race checker */
 static bool emulated; /* GPU code run on the CPU, or under a sanitizer: small cases only */
 /* Under a sanitizer 4097 tokens are left to the long matrix. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
@@ -420,12 +422,14 @@ static void emulation(void **state)
     (void)state;
     if (!emulated)
         return;
-    for (int f = 0; f < FILL_COUNT; f++) {
+    for (int f = 0; f < (tiny ? 1 : FILL_COUNT); f++) {
         struct t_case c = {.device = RLK_DEVICE_CPU,
                            .tp = 1,
                            .cp = 1,
                            .threads = 1,
-                           .sequences = f ? 3 : 4,
+                           .sequences = tiny ? 1
+                                        : f  ? 3
+                                             : 4,
                            .length = L,
                            .type = f & 1 ? RLK_K_FP32 : RLK_K_BF16,
                            .fill = (enum t_fill)f,
@@ -434,7 +438,7 @@ static void emulation(void **state)
         struct t_result ref, got;
         run_or_fail(&c, &ref);
         c.device = RLK_DEVICE_CUDA;
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < (tiny ? 1 : 2); i++) {
             c.tp = i ? 4 : 1;
             c.cp = i ? 2 : 1;
             run_or_fail(&c, &got);
@@ -451,7 +455,9 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++)
         whole |= strcmp(argv[i], "long") == 0;
     for (int i = 1; i < argc; i++)
-        emulated |= strcmp(argv[i], "emulated") == 0 || strcmp(argv[i], "small") == 0;
+        tiny |= strcmp(argv[i], "tiny") == 0;
+    for (int i = 1; i < argc; i++)
+        emulated |= tiny || strcmp(argv[i], "emulated") == 0 || strcmp(argv[i], "small") == 0;
     const struct CMUnitTest gold[] = {cmocka_unit_test(golden)};
     if (argc > 1 && strcmp(argv[argc - 1], "golden") == 0)
         return cmocka_run_group_tests(gold, NULL, NULL);
