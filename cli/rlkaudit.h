@@ -13,6 +13,7 @@
     BUILT("first-diff", rlki_audit_first_diff, "name the tensor in which two recordings first differ")                 \
     BUILT("explain", rlki_audit_explain, "one event on both sides: inputs, producers, kernels, why it is a root")      \
     BUILT("check", rlki_audit_check, "what one recording shows alone: findings without a second run")                  \
+    BUILT("show", rlki_audit_show, "a saved result as text or as a page")                                              \
     BUILT("report", rlki_audit_report, "the cross-layout report of two recordings")                                    \
     BUILT("bisect", rlki_audit_bisect, "first differing step, phase and module by roll-ups alone")                     \
     BUILT("accept", rlki_audit_accept, "accept a known drift, for a time and up to a bound")                           \

@@ -4,6 +4,7 @@
 #include "cli/common/rlk_options.h"
 #include "cli/common/rlk_output.h"
 #include "cli/rlkaudit.h"
+#include "cli/rlkaudit_page.h"
 #include "store/rlk_recording.h"
 
 #include <limits.h>
@@ -19,7 +20,7 @@ struct paths {
 
 struct options {
     struct rlki_list self_a, self_b;
-    const char *map, *dims, *allow, *phases, *json, *accept;
+    const char *map, *dims, *allow, *phases, *json, *html, *accept;
     bool bisect, elements;
     const char *event, *rank;
 };
@@ -75,7 +76,9 @@ static int deliver(const struct options *options, const json_t *result,
     bool to_stdout = options->json && strcmp(options->json, "-") == 0;
     if (options->json && rlki_write_json(options->json, result) != 0)
         return RLKI_EXIT_FAULT;
-    if (!to_stdout)
+    if (options->html && rlki_page_write(options->html, result, &with) != 0)
+        return RLKI_EXIT_FAULT;
+    if (!to_stdout && !(options->html && strcmp(options->html, "-") == 0))
         print(stdout, result, &with);
     return rlki_finish(status);
 }
@@ -101,10 +104,10 @@ int rlki_audit_first_diff(int argc, char **argv)
         {"phases", 0, RLKI_STRING, &o.phases, "X:Y", "one recording: phase X against phase Y"},
         {"bisect", 0, RLKI_FLAG, &o.bisect, NULL, "exit status for git bisect run"},
         {"json", 0, RLKI_STRING, &o.json, "FILE", "the result as JSON; - = stdout"},
+        {"html", 0, RLKI_STRING, &o.html, "FILE", "the result as a page, one file without scripts; - = stdout"},
         {"accept", 0, RLKI_STRING, &o.accept, "FILE",
          "accepted drift, made by rlkaudit accept: exit 5 when all is known"},
         {"plan", 0, RLKI_LATER, NULL, "FILE", "which bytes the next run must keep (not built yet)"},
-        {"html", 0, RLKI_LATER, NULL, "FILE", "a page (not built yet)"},
     };
     bool bisect = wants_bisect(argc, argv);
     const struct rlki_command command = {
@@ -129,6 +132,8 @@ int rlki_audit_first_diff(int argc, char **argv)
         return rlki_usage(&command, "--phases is X:Y");
     if (o.self_a.n > MAX_REPEATS || o.self_b.n > MAX_REPEATS)
         return rlki_usage(&command, "at most %u repeats a side", MAX_REPEATS);
+    if (o.json && o.html && strcmp(o.json, "-") == 0 && strcmp(o.html, "-") == 0)
+        return rlki_usage(&command, "--json and --html cannot both go to stdout");
     struct rlk_audit_options options;
     struct rlk_detail detail = {{0}};
     struct rlki_progress shown;

@@ -1,337 +1,351 @@
-/* Text of rlkaudit's results. Everything comes from the JSON, every string from a recording is escaped. */
+/* first-diff on one screen: the verdict, where, the root with its kernels, what differs, why, what else, what next.
+ * Everything comes from the JSON, every string from a recording is escaped. */
 #include "cli/common/rlk_output.h"
-#include "cli/rlkaudit.h"
+#include "cli/rlkaudit_show.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-static const char *text(const json_t *object, const char *key)
-{
-    const char *value = json_string_value(json_object_get(object, key));
-    return rlki_esc(value ? value : "");
-}
+#define KERNELS 3u
+#define EVIDENCE 4u
+#define EXCLUDED 4u
+#define ROOTS 3u
+#define LISTED 4u
 
-static const char *raw(const json_t *object, const char *key)
+static void verdict(struct rlki_lines *l, const json_t *result)
 {
-    const char *value = json_string_value(json_object_get(object, key));
-    return value ? value : "";
-}
-
-static long long integer(const json_t *object, const char *key)
-{
-    return (long long)json_integer_value(json_object_get(object, key));
-}
-
-static const char *count(const json_t *object, const char *key)
-{
-    return rlki_count((uint64_t)json_integer_value(json_object_get(object, key)));
-}
-
-static void print_shape(FILE *to, const json_t *shape)
-{
-    size_t i;
-    const json_t *d;
-    fputc('[', to);
-    json_array_foreach(shape, i, d) fprintf(to, "%s%lld", i ? "," : "", (long long)json_integer_value(d));
-    fputc(']', to);
-}
-
-static void print_ranks(FILE *to, const json_t *diff)
-{
-    const json_t *ranks = json_object_get(diff, "ranks");
-    size_t n = json_array_size(ranks);
-    for (size_t i = 0; i < n && i < 8; i++)
-        fprintf(to, "%s%lld", i ? "," : "", (long long)json_integer_value(json_array_get(ranks, i)));
-    if (n > 8)
-        fprintf(to, ",... (%zu ranks)", n);
-}
-
-static void print_where(FILE *to, const json_t *diff)
-{
-    bool ranks = json_array_size(json_object_get(diff, "ranks")) > 0;
-    fprintf(to, "  step %lld", integer(diff, "step"));
-    if (*raw(diff, "phase"))
-        fprintf(to, "  phase %s", text(diff, "phase"));
-    if (*raw(diff, "pass"))
-        fprintf(to, "  pass %s", text(diff, "pass"));
-    if (integer(diff, "work"))
-        fprintf(to, "  work %lld", integer(diff, "work"));
-    if (*raw(diff, "sample"))
-        fprintf(to, "  sample %s", text(diff, "sample"));
-    if (ranks) {
-        fputs("  rank ", to);
-        print_ranks(to, diff);
+    const char *word = rlki_raw(result, "verdict");
+    const json_t *why = json_object_get(result, "not_comparable"), *scope = json_object_get(result, "scope");
+    const json_t *recordings = json_object_get(result, "recordings");
+    enum rlki_style style = strcmp(word, "identical") == 0  ? RLKI_GREEN
+                            : strcmp(word, "diverged") == 0 ? RLKI_RED
+                                                            : RLKI_YELLOW;
+    char shown[24] = "";
+    for (size_t i = 0; word[i] && i + 1 < sizeof shown; i++)
+        shown[i] = (char)(word[i] == '_' ? ' ' : word[i] >= 'a' && word[i] <= 'z' ? word[i] - 'a' + 'A' : word[i]);
+    fprintf(l->to, "%s%s%s", rlki_style(l->to, style), rlki_esc(shown), rlki_style(l->to, RLKI_PLAIN));
+    l->at = RLKI_LABEL > rlki_columns(shown) ? rlki_columns(shown) + 1 : rlki_columns(shown);
+    if (l->at == rlki_columns(shown) + 1)
+        fprintf(l->to, "%*s", (int)(RLKI_LABEL - rlki_columns(shown)), "");
+    l->at = rlki_columns(shown) < RLKI_LABEL ? RLKI_LABEL : rlki_columns(shown);
+    if (!json_is_true(json_object_get(result, "complete")))
+        rlki_lines_item(l, RLKI_YELLOW, "(incomplete)");
+    rlki_lines_item(l, RLKI_PLAIN, "A %s", rlki_shortened(rlki_text(recordings, "a"), l->width / 2));
+    rlki_lines_item(l, RLKI_PLAIN, "B %s", rlki_shortened(rlki_text(recordings, "b"), l->width / 2));
+    rlki_lines_item(l, RLKI_PLAIN, "compared %s tensors", rlki_count_of(scope, "compared"));
+    if (rlki_integer(scope, "skipped"))
+        rlki_lines_item(l, RLKI_YELLOW, "%s not comparable", rlki_count_of(scope, "skipped"));
+    if (json_is_object(why)) {
+        const json_t *at = json_object_get(why, "at");
+        rlki_lines_label(l, "because");
+        rlki_lines_item(l, RLKI_PLAIN, "%s %s", rlki_text(why, "reason"), rlki_text(why, "name"));
+        if (json_is_object(at))
+            rlki_lines_item(l, RLKI_PLAIN, "step %lld, module %s, op %s", (long long)rlki_integer(at, "step"),
+                            rlki_text(at, "module"), rlki_text(at, "op"));
     }
-    fprintf(to, "\n  module %s", *raw(diff, "module") ? text(diff, "module") : "(root)");
-    if (integer(diff, "call"))
-        fprintf(to, "  call %lld", integer(diff, "call"));
-    fprintf(to, "\n  op %s", text(diff, "op"));
-    if (integer(diff, "occurrence"))
-        fprintf(to, "  occurrence %lld", integer(diff, "occurrence"));
-    fprintf(to, "  %s %lld", strcmp(raw(diff, "role"), "in") == 0 ? "input" : "output", integer(diff, "index"));
-    if (*raw(diff, "name"))
-        fprintf(to, "  \"%s\"", text(diff, "name"));
-    fputc('\n', to);
 }
 
-static void print_launch(FILE *to, const json_t *launch)
+/* How the tensors of one role stand: "all 3 inputs equal", "2 other outputs equal". */
+static void tensors(struct rlki_lines *l, const json_t *first)
 {
-    fprintf(to, "      kernel %.160s  grid ", text(launch, "kernel"));
-    print_shape(to, json_object_get(launch, "grid"));
-    fputs(" block ", to);
-    print_shape(to, json_object_get(launch, "block"));
-    if (integer(launch, "smem"))
-        fprintf(to, " smem %lld", integer(launch, "smem"));
-    fputc('\n', to);
+    unsigned n[2] = {0, 0}, equal[2] = {0, 0};
+    const json_t *one;
+    size_t i;
+    json_array_foreach(json_object_get(first, "tensors"), i, one)
+    {
+        unsigned out = strcmp(rlki_raw(one, "role"), "in") != 0;
+        n[out]++;
+        equal[out] += strcmp(rlki_raw(one, "status"), "equal") == 0;
+    }
+    if (n[0] && equal[0] == n[0])
+        rlki_lines_item(l, RLKI_PLAIN, n[0] == 1 ? "its input is equal" : "all %u inputs equal", n[0]);
+    else if (n[0])
+        rlki_lines_item(l, RLKI_PLAIN, "%u of %u inputs equal", equal[0], n[0]);
+    if (n[1] > 1)
+        rlki_lines_item(l, RLKI_PLAIN, "%u of %u outputs equal", equal[1], n[1]);
 }
 
-static void print_side(FILE *to, char letter, const json_t *side)
+void rlki_text_where(struct rlki_lines *l, const json_t *d)
 {
-    if (!json_is_object(side)) {
-        fprintf(to, "  %c   absent\n", letter);
+    const json_t *ranks = json_object_get(d, "ranks"), *a = json_object_get(d, "a");
+    const json_t *any = json_is_object(a) ? a : json_is_object(json_object_get(d, "b")) ? json_object_get(d, "b") : d;
+    bool root = json_is_true(json_object_get(d, "root"));
+    rlki_lines_label(l, json_object_get(d, "root") ? "first" : "event");
+    if (json_array_size(ranks))
+        rlki_lines_item(l, RLKI_BOLD, "rank %s", rlki_ranks_text(ranks, 6));
+    else if (json_is_integer(json_object_get(d, "rank")))
+        rlki_lines_item(l, RLKI_BOLD, "rank %lld", (long long)rlki_integer(d, "rank"));
+    rlki_lines_item(l, RLKI_BOLD, "step %lld", (long long)rlki_integer(d, "step"));
+    rlki_lines_item(l, RLKI_BOLD, "%s%s%s", rlki_text(d, "phase"), *rlki_raw(d, "pass") ? " " : "",
+                    rlki_text(d, "pass"));
+    if (rlki_integer(d, "work"))
+        rlki_lines_item(l, RLKI_PLAIN, "work %lld", (long long)rlki_integer(d, "work"));
+    if (*rlki_raw(d, "sample"))
+        rlki_lines_item(l, RLKI_PLAIN, "sample %s", rlki_text(d, "sample"));
+    if (json_object_get(any, "event"))
+        rlki_lines_item(l, RLKI_PLAIN, "event %lld", (long long)rlki_integer(any, "event"));
+    if (json_object_get(d, "root")) /* a DIFF, no event */
+        rlki_lines_item(l, root ? RLKI_RED : RLKI_YELLOW, root ? "ROOT" : "ROOT?");
+    tensors(l, d);
+    rlki_lines_label(l, "");
+    rlki_lines_item(l, RLKI_BOLD, "%s", *rlki_raw(d, "module") ? rlki_text(d, "module") : "(root)");
+    if (rlki_integer(d, "call"))
+        rlki_lines_item(l, RLKI_PLAIN, "call %lld", (long long)rlki_integer(d, "call"));
+    rlki_lines_item(l, RLKI_BOLD, "%s", rlki_text(d, "op"));
+    if (rlki_integer(d, "occurrence"))
+        rlki_lines_item(l, RLKI_PLAIN, "occurrence %lld", (long long)rlki_integer(d, "occurrence"));
+    if (json_object_get(d, "role"))
+        rlki_lines_item(l, RLKI_PLAIN, "%s %lld%s%s%s", strcmp(rlki_raw(d, "role"), "in") == 0 ? "input" : "output",
+                        (long long)rlki_integer(d, "index"), *rlki_raw(d, "name") ? " \"" : "", rlki_text(d, "name"),
+                        *rlki_raw(d, "name") ? "\"" : "");
+    if (json_is_object(any) && *rlki_raw(any, "dtype"))
+        rlki_lines_item(l, RLKI_PLAIN, "%s %s", rlki_text(any, "dtype"),
+                        rlki_shape_text(json_object_get(any, "logical_shape")));
+}
+
+static void launch(struct rlki_lines *l, const json_t *one)
+{
+    rlki_lines_item(l, RLKI_PLAIN, "%s", rlki_shortened(rlki_text(one, "kernel"), l->width / 2));
+    rlki_lines_item(l, RLKI_PLAIN, "grid %s block %s", rlki_shape_text(json_object_get(one, "grid")),
+                    rlki_shape_text(json_object_get(one, "block")));
+    if (rlki_integer(one, "smem"))
+        rlki_lines_item(l, RLKI_PLAIN, "smem %lld", (long long)rlki_integer(one, "smem"));
+}
+
+static void side(struct rlki_lines *l, const char *label, const json_t *s, const json_t *other, bool second)
+{
+    const json_t *launches = json_object_get(s, "launches"), *theirs = json_object_get(other, "launches");
+    size_t n = json_array_size(launches);
+    if (json_is_object(s) && !n && !*rlki_raw(s, "digest") && !*rlki_raw(s, "value") && !*rlki_raw(s, "not_digested") &&
+        !*rlki_raw(s, "version"))
+        return;
+    rlki_lines_label(l, label);
+    if (!json_is_object(s)) {
+        rlki_lines_item(l, RLKI_PLAIN, "absent");
         return;
     }
-    fprintf(to, "  %c   event %lld", letter, integer(side, "event"));
-    if (json_is_string(json_object_get(side, "dtype"))) {
-        fprintf(to, "  %s ", text(side, "dtype"));
-        print_shape(to, json_object_get(side, "logical_shape"));
+    if (*rlki_raw(s, "digest"))
+        rlki_lines_item(l, RLKI_PLAIN, "%s", rlki_text(s, "digest"));
+    if (*rlki_raw(s, "value"))
+        rlki_lines_item(l, RLKI_PLAIN, "value %s", rlki_text(s, "value"));
+    if (*rlki_raw(s, "not_digested"))
+        rlki_lines_item(l, RLKI_PLAIN, "not digested (%s)", rlki_text(s, "not_digested"));
+    if (*rlki_raw(s, "version"))
+        rlki_lines_item(l, RLKI_PLAIN, "label %s", rlki_text(s, "version"));
+    if (json_is_object(other) && strcmp(rlki_raw(s, "dtype"), rlki_raw(other, "dtype")) != 0)
+        rlki_lines_item(l, RLKI_PLAIN, "%s", rlki_text(s, "dtype"));
+    if (json_array_size(json_object_get(s, "holders")))
+        rlki_lines_item(l, RLKI_PLAIN, "on rank %s", rlki_ranks_text(json_object_get(s, "holders"), 6));
+    if (second && n && json_is_object(other) && rlki_same_launches(launches, theirs)) {
+        rlki_lines_item(l, RLKI_PLAIN, n == 1 ? "the same kernel, launched alike" : "the same %zu kernels", n);
+        return;
     }
-    if (*raw(side, "digest"))
-        fprintf(to, "  digest %s", text(side, "digest"));
-    if (*raw(side, "value"))
-        fprintf(to, "  value %s", text(side, "value"));
-    if (*raw(side, "not_digested"))
-        fprintf(to, "  not digested (%s)", text(side, "not_digested"));
-    if (*raw(side, "version"))
-        fprintf(to, "  label %s", text(side, "version"));
-    fputc('\n', to);
-    const json_t *launches = json_object_get(side, "launches");
-    for (size_t i = 0; i < json_array_size(launches) && i < 3; i++)
-        print_launch(to, json_array_get(launches, i));
-    if (json_array_size(launches) > 3)
-        fprintf(to, "      and %zu more launches\n", json_array_size(launches) - 3);
+    for (size_t i = 0; i < n && i < KERNELS; i++)
+        launch(l, json_array_get(launches, i));
+    if (n > KERNELS)
+        rlki_lines_item(l, RLKI_PLAIN, "and %zu more kernels", n - KERNELS);
 }
 
-static void print_difference(FILE *to, const json_t *d)
+void rlki_text_sides(struct rlki_lines *l, const json_t *a, const json_t *b)
+{
+    side(l, "A", a, b, false);
+    side(l, "B", b, a, true);
+}
+
+/* Distances in classes: a line of text is no picture. */
+static void histogram(struct rlki_lines *l, const json_t *h)
+{
+    static const struct {
+        size_t from, to;
+        const char *text;
+    } classes[] = {{0, 0, "equal in value"}, {1, 1, "1"},      {2, 2, "2-3"},
+                   {3, 4, "4-15"},           {5, 8, "16-255"}, {9, 64, "256 and more"}};
+    const json_t *counts = json_object_get(h, "counts");
+    if (json_array_size(counts) < 3) /* all of them 1 apart: "at most" has said it */
+        return;
+    rlki_lines_item(l, RLKI_PLAIN, "by %s", strcmp(rlki_raw(h, "unit"), "ulp") == 0 ? "ulp:" : "distance:");
+    for (size_t c = 0; c < sizeof classes / sizeof *classes; c++) {
+        uint64_t n = 0;
+        for (size_t k = classes[c].from; k <= classes[c].to && k < json_array_size(counts); k++)
+            n += rlki_amount(json_array_get(counts, k));
+        if (n)
+            rlki_lines_item(l, RLKI_PLAIN, "%s: %s", classes[c].text, rlki_count(n));
+    }
+}
+
+void rlki_text_difference(struct rlki_lines *l, const json_t *d)
 {
     if (!json_is_object(d))
         return;
-    fprintf(to, "  differs  %s", text(d, "grade"));
-    if (json_is_integer(json_object_get(d, "changed"))) {
-        fprintf(to, ": %s of %s elements", count(d, "changed"), count(d, "elements"));
-        if (*raw(d, "pattern"))
-            fprintf(to, ", %s", text(d, "pattern"));
-        if (json_is_integer(json_object_get(d, "max_ulp")))
-            fprintf(to, ", at most %s ulp", count(d, "max_ulp"));
-        if (json_is_real(json_object_get(d, "max_abs")))
-            fprintf(to, ", at most %.6g", json_real_value(json_object_get(d, "max_abs")));
-        if (integer(d, "nan"))
-            fprintf(to, ", %s NaN on a side", integer(d, "nan") == integer(d, "changed") ? "all" : count(d, "nan"));
-        fputs(", first at ", to);
-        print_shape(to, json_object_get(d, "first_index"));
-        fputc('\n', to);
-    } else {
-        fprintf(to, " (%s elements; their bytes were not kept)\n", count(d, "elements"));
+    rlki_lines_label(l, "differs");
+    if (!json_is_integer(json_object_get(d, "changed"))) {
+        rlki_lines_item(l, RLKI_PLAIN, "%s", rlki_text(d, "grade"));
+        rlki_lines_item(l, RLKI_PLAIN, "%s elements; their bytes were not kept", rlki_count_of(d, "elements"));
+        return;
     }
+    uint64_t changed = rlki_amount(json_object_get(d, "changed")), all = rlki_amount(json_object_get(d, "elements"));
+    if (strcmp(rlki_raw(d, "grade"), "different") != 0)
+        rlki_lines_item(l, RLKI_PLAIN, "%s", rlki_text(d, "grade"));
+    rlki_lines_item(l, RLKI_BOLD, "%s of %s elements (%.3g %%)", rlki_count(changed), rlki_count(all),
+                    all ? 100.0 * (double)changed / (double)all : 0);
+    if (*rlki_raw(d, "pattern"))
+        rlki_lines_item(l, RLKI_BOLD, "%s", rlki_text(d, "pattern"));
+    if (json_is_integer(json_object_get(d, "max_ulp")))
+        rlki_lines_item(l, RLKI_PLAIN, "at most %s ulp", rlki_count_of(d, "max_ulp"));
+    if (json_is_real(json_object_get(d, "max_abs")))
+        rlki_lines_item(l, RLKI_PLAIN, "at most %.6g", json_real_value(json_object_get(d, "max_abs")));
+    if (rlki_integer(d, "nan"))
+        rlki_lines_item(l, RLKI_PLAIN, "%s NaN on a side",
+                        rlki_integer(d, "nan") == rlki_integer(d, "changed") ? "all" : rlki_count_of(d, "nan"));
+    rlki_lines_item(l, RLKI_PLAIN, "first at %s", rlki_shape_text(json_object_get(d, "first_index")));
+    histogram(l, json_object_get(d, "histogram"));
 }
 
-static void print_mechanism(FILE *to, const json_t *diff)
+void rlki_text_mechanism(struct rlki_lines *l, const json_t *m)
 {
-    const json_t *m = json_object_get(diff, "mechanism"), *evidence = json_object_get(m, "evidence"), *one;
-    size_t i;
-    fprintf(to, "  cause    %s (%s confidence)", text(m, "class"), text(m, "confidence"));
+    const char *sure = rlki_raw(m, "confidence");
+    const json_t *one;
+    size_t i, n = json_array_size(json_object_get(m, "excluded"));
+    rlki_lines_label(l, "cause");
+    rlki_lines_item(l, strcmp(sure, "high") == 0 ? RLKI_RED : RLKI_BOLD, "%s", rlki_text(m, "class"));
+    rlki_lines_item(l, RLKI_PLAIN, "confidence %s", rlki_esc(sure));
     json_array_foreach(json_object_get(m, "also"), i, one)
-        fprintf(to, "%s%s", i ? ", " : "; also possible: ", rlki_esc(json_string_value(one)));
-    fputc('\n', to);
-    json_array_foreach(evidence, i, one) if (i < 6) fprintf(to, "           - %s\n", rlki_esc(json_string_value(one)));
-}
-
-static void print_why(FILE *to, const json_t *diff)
-{
-    const json_t *root = json_object_get(diff, "root");
-    const char *class = raw(json_object_get(diff, "mechanism"), "class");
-    if (json_is_string(root))
-        fprintf(to, "  why      the earliest difference, but whether it is a root is unknown%s%s\n",
-                *raw(diff, "root_reason") ? ": an input cannot be compared: " : "", text(diff, "root_reason"));
-    else if (strcmp(class, "extra-or-missing") == 0)
-        fputs("  why      only one of the two recordings holds it\n", to);
-    else if (strcmp(raw(diff, "role"), "in") == 0)
-        fputs("  why      this input differs and nothing recorded before explains it\n", to);
-    else
-        fputs("  why      every input is equal on both sides, this output is not\n", to);
-}
-
-static void print_scope(FILE *to, const json_t *result)
-{
-    const json_t *scope = json_object_get(result, "scope"), *coverage = json_object_get(result, "coverage");
-    const json_t *value;
-    const char *key;
-    int n = 0;
-    fprintf(to, "compared %s tensors", count(scope, "compared"));
-    if (integer(scope, "skipped"))
-        fprintf(to, ", %s not comparable (", count(scope, "skipped"));
-    json_object_foreach((json_t *)json_object_get(scope, "reasons"), key, value)
+        rlki_lines_item(l, RLKI_PLAIN, "%s%s", i ? "" : "also possible: ", rlki_esc(json_string_value(one)));
+    json_array_foreach(json_object_get(m, "evidence"), i, one) if (i < EVIDENCE)
+        rlki_lines_sentence(l, "+ ", rlki_esc(json_string_value(one)));
+    if (json_array_size(json_object_get(m, "evidence")) > EVIDENCE)
+        rlki_lines_item(l, RLKI_DIM, "and %zu more (--json)",
+                        json_array_size(json_object_get(m, "evidence")) - EVIDENCE);
+    json_array_foreach(json_object_get(m, "excluded"), i, one)
     {
-        if (n < 5)
-            fprintf(to, "%s%s %s", n ? ", " : "", rlki_esc(key), rlki_count((uint64_t)json_integer_value(value)));
-        n++;
+        char *text = NULL;
+        if (i < EXCLUDED && asprintf(&text, "not %s: %s", rlki_text(one, "class"), rlki_text(one, "why")) > 0)
+            rlki_lines_sentence(l, "- ", text);
+        free(text);
     }
-    fputs(integer(scope, "skipped") ? ")\n" : "\n", to);
-    for (int s = 0; s < 2; s++) {
-        const json_t *c = json_object_get(coverage, s ? "b" : "a");
+    if (n > EXCLUDED)
+        rlki_lines_item(l, RLKI_DIM, "and %zu more excluded (--json)", n - EXCLUDED);
+    if (*rlki_raw(m, "next")) {
+        rlki_lines_label(l, "try");
+        rlki_lines_sentence(l, "", rlki_text(m, "next"));
+    }
+}
+
+static void others(struct rlki_lines *l, const json_t *result)
+{
+    const json_t *roots = json_object_get(result, "roots"), *one;
+    json_t *own, *none;
+    size_t i, n = json_array_size(roots);
+    rlki_lines_label(l, "roots");
+    rlki_lines_item(l, RLKI_PLAIN, "%s; %s differences downstream", rlki_count(n), rlki_count_of(result, "downstream"));
+    if (rlki_integer(result, "masked"))
+        rlki_lines_item(l, RLKI_PLAIN, "%s of them not repeatable themselves", rlki_count_of(result, "masked"));
+    json_array_foreach(roots, i, one) if (i && i <= ROOTS)
+    {
+        rlki_lines_label(l, i == 1 ? "also" : "");
+        rlki_lines_item(l, RLKI_PLAIN, "step %lld %s %s", (long long)rlki_integer(one, "step"), rlki_text(one, "phase"),
+                        rlki_text(one, "pass"));
+        if (rlki_integer(one, "work"))
+            rlki_lines_item(l, RLKI_PLAIN, "work %lld", (long long)rlki_integer(one, "work"));
+        rlki_lines_item(l, RLKI_PLAIN, "%s", *rlki_raw(one, "module") ? rlki_text(one, "module") : "(root)");
+        rlki_lines_item(l, RLKI_PLAIN, "%s", rlki_text(one, "op"));
+        rlki_lines_item(l, RLKI_PLAIN, "%s", rlki_text(json_object_get(one, "mechanism"), "class"));
+    }
+    if (n > ROOTS + 1)
+        rlki_lines_item(l, RLKI_DIM, "and %zu more", n - ROOTS - 1);
+    one = json_object_get(result, "acceptance");
+    if (json_is_object(one)) {
+        rlki_lines_label(l, "accepted");
+        rlki_lines_item(l, RLKI_PLAIN, "%s of %s roots", rlki_count_of(one, "accepted"), rlki_count(n));
+        rlki_lines_item(l, RLKI_PLAIN, "by %s", rlki_text(one, "file"));
+    }
+    rlki_split_ranks(result, &own, &none);
+    if (json_array_size(json_object_get(result, "per_rank")) > 1) {
+        rlki_lines_label(l, "ranks");
+        if (json_array_size(own))
+            rlki_lines_item(l, RLKI_PLAIN, "a root on %s", rlki_ranks_text(own, 8));
+        if (json_array_size(none))
+            rlki_lines_item(l, RLKI_PLAIN, "none of their own on %s", rlki_ranks_text(none, 8));
+    }
+    json_decref(own);
+    json_decref(none);
+}
+
+static void coverage(struct rlki_lines *l, const json_t *result)
+{
+    const json_t *all = json_object_get(result, "coverage"), *value;
+    const json_t *reasons = json_object_get(json_object_get(result, "scope"), "reasons");
+    const char *key;
+    bool same = json_equal(json_object_get(all, "a"), json_object_get(all, "b"));
+    unsigned n = 0;
+    if (json_object_size(reasons)) {
+        rlki_lines_label(l, "not");
+        json_object_foreach((json_t *)(uintptr_t)reasons, key, value) if (n++ < LISTED)
+            rlki_lines_item(l, RLKI_PLAIN, "%s %s", rlki_esc(key), rlki_count(rlki_amount(value)));
+        if (n > LISTED)
+            rlki_lines_item(l, RLKI_DIM, "and %u more reasons", n - LISTED);
+    }
+    for (int s = 0; s < (same ? 1 : 2); s++) {
+        const json_t *c = json_object_get(all, s ? "b" : "a");
         uint64_t left = 0;
-        json_object_foreach((json_t *)json_object_get(c, "not_digested"), key, value) left +=
-            (uint64_t)json_integer_value(value);
-        fprintf(to, "%s %c: %s tensors, %s by reference, %s not digested, %s of %s launches, %s dropped\n",
-                s ? "        " : "coverage", s ? 'B' : 'A', count(c, "tensors"), count(c, "by_reference"),
-                rlki_count(left), count(c, "launches_recorded"), count(c, "launches_seen"), count(c, "dropped"));
+        json_object_foreach(json_object_get(c, "not_digested"), key, value) left += rlki_amount(value);
+        rlki_lines_label(l, s ? "" : "coverage");
+        rlki_lines_item(
+            l, RLKI_PLAIN, "%s: %s tensors, %s by reference, %s not digested, %s of %s launches, %s dropped",
+            same ? "A and B"
+            : s  ? "B"
+                 : "A",
+            rlki_count_of(c, "tensors"), rlki_count_of(c, "by_reference"), rlki_count(left),
+            rlki_count_of(c, "launches_recorded"), rlki_count_of(c, "launches_seen"), rlki_count_of(c, "dropped"));
     }
 }
 
-static void print_verdict(FILE *to, const json_t *result)
+static void remarks(struct rlki_lines *l, const json_t *result)
 {
-    const char *verdict = raw(result, "verdict");
-    enum rlki_style style = strcmp(verdict, "identical") == 0  ? RLKI_GREEN
-                            : strcmp(verdict, "diverged") == 0 ? RLKI_RED
-                                                               : RLKI_YELLOW;
-    const json_t *why = json_object_get(result, "not_comparable");
-    fprintf(to, "%s%s%s%s", rlki_style(to, style),
-            strcmp(verdict, "not_comparable") == 0 ? "not comparable" : rlki_esc(verdict), rlki_style(to, RLKI_PLAIN),
-            json_is_true(json_object_get(result, "complete")) ? "" : " (incomplete)");
-    if (json_is_object(why)) {
-        const json_t *at = json_object_get(why, "at");
-        fprintf(to, ": %s", text(why, "reason"));
-        if (*raw(why, "name"))
-            fprintf(to, " %s", text(why, "name"));
-        if (json_is_object(at))
-            fprintf(to, " (step %lld, module %s, op %s)", integer(at, "step"), text(at, "module"), text(at, "op"));
+    const json_t *list = json_object_get(result, "environment"), *one;
+    size_t i;
+    json_array_foreach(list, i, one) if (i < LISTED)
+    {
+        const char *a = rlki_esc(rlki_value_text(json_object_get(one, "a")));
+        const char *b = rlki_esc(rlki_value_text(json_object_get(one, "b")));
+        unsigned room = (l->width - RLKI_LABEL) / 3;
+        rlki_lines_label(l, i ? "" : "differs in");
+        rlki_lines_item(l, RLKI_PLAIN, "%s", rlki_text(one, "key"));
+        rlki_lines_item(l, RLKI_PLAIN, "A %s", rlki_shortened(a, room));
+        rlki_lines_item(l, RLKI_PLAIN, "B %s", rlki_shortened(b, room));
     }
-    fputc('\n', to);
-}
-
-/* A word of a command line, so that the shell gives it back as it is. */
-static void print_word(FILE *to, const char *word)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
-    const char *safe = rlki_esc(word);
-    if (*safe && strspn(safe, plain) == strlen(safe)) {
-        fputs(safe, to);
-        return;
-    }
-    fputc('\'', to);
-    for (; *safe; safe++) {
-        if (*safe == '\'')
-            fputs("'\\''", to);
-        else
-            fputc(*safe, to);
-    }
-    fputc('\'', to);
-}
-
-/* The command that explains the first difference, with the options that the comparison ran with. `--event` is an event
- * of A: where A has none the default, the first difference, is meant. */
-static void print_explain_command(FILE *to, const json_t *result, const struct rlki_audit_with *with)
-{
-    const json_t *first = json_object_get(result, "first"), *recordings = json_object_get(result, "recordings");
-    const json_t *a = json_object_get(first, "a"), *rank = json_object_get(first, "rank");
-    if (with->phases) /* one recording: there is no pair of recordings to explain an event of */
-        return;
-    bool one_rank = json_is_integer(rank) && json_array_size(json_object_get(result, "per_rank")) < 2;
-    if (!json_is_integer(rank))
-        rank = json_array_get(json_object_get(a, "holders"), 0);
-    fputs("next: rlkaudit explain ", to);
-    print_word(to, raw(recordings, "a"));
-    fputc(' ', to);
-    print_word(to, raw(recordings, "b"));
-    if (json_is_object(a)) {
-        fprintf(to, " --event %lld", integer(a, "event"));
-        if (json_is_integer(rank) && !one_rank) /* each process counts its own events */
-            fprintf(to, " --rank %lld", (long long)json_integer_value(rank));
-    }
-    fputs(" --elements", to);
-    if (with->map) {
-        fputs(" --map ", to);
-        print_word(to, with->map);
-    }
-    if (with->dims) {
-        fputs(" --dims ", to);
-        print_word(to, with->dims);
-    }
-    fputs(with->allow_source ? " --allow source\n" : "\n", to);
+    if (json_array_size(list) > LISTED)
+        rlki_lines_item(l, RLKI_DIM, "and %zu more", json_array_size(list) - LISTED);
+    list = json_object_get(result, "notes");
+    if (json_array_size(list))
+        rlki_lines_label(l, "notes");
+    json_array_foreach(list, i, one) if (i < LISTED) rlki_lines_sentence(l, "", rlki_esc(json_string_value(one)));
+    if (json_array_size(list) > LISTED)
+        rlki_lines_item(l, RLKI_DIM, "and %zu more (--json)", json_array_size(list) - LISTED);
 }
 
 void rlki_audit_print_first_diff(FILE *to, const json_t *result, const struct rlki_audit_with *with)
 {
-    const json_t *first = json_object_get(result, "first"), *note;
-    size_t i, roots = json_array_size(json_object_get(result, "roots"));
-    print_verdict(to, result);
+    const json_t *first = json_object_get(result, "first");
+    struct rlki_lines l;
+    char *next = rlki_next_command(result, with);
+    rlki_lines_begin(&l, to);
+    verdict(&l, result);
     if (json_is_object(first)) {
-        fputs("\nfirst divergence\n", to);
-        print_where(to, first);
-        print_side(to, 'A', json_object_get(first, "a"));
-        print_side(to, 'B', json_object_get(first, "b"));
-        print_difference(to, json_object_get(first, "difference"));
-        print_why(to, first);
-        print_mechanism(to, first);
-        fprintf(to, "  roots    %s; downstream %s", rlki_count(roots), count(result, "downstream"));
-        if (integer(result, "masked"))
-            fprintf(to, ", of which %s are not repeatable themselves", count(result, "masked"));
-        fputs("\n\n", to);
+        rlki_text_where(&l, first);
+        rlki_text_sides(&l, json_object_get(first, "a"), json_object_get(first, "b"));
+        rlki_text_difference(&l, json_object_get(first, "difference"));
+        rlki_lines_label(&l, "why");
+        rlki_lines_sentence(&l, "", rlki_why_text(first));
+        if (*rlki_raw(first, "root_reason"))
+            rlki_lines_sentence(&l, "an input cannot be compared: ", rlki_text(first, "root_reason"));
+        rlki_text_mechanism(&l, json_object_get(first, "mechanism"));
+        others(&l, result);
     }
-    print_scope(to, result);
-    json_array_foreach(json_object_get(result, "environment"), i, note) if (i < 4)
-        fprintf(to, "environment: %s differs\n", text(note, "key"));
-    if (json_array_size(json_object_get(result, "environment")) > 4)
-        fprintf(to, "environment: and %zu more\n", json_array_size(json_object_get(result, "environment")) - 4);
-    note = json_object_get(result, "acceptance");
-    if (json_is_object(note) && roots)
-        fprintf(to, "accepted %lld of %s roots (%s)\n", integer(note, "accepted"), rlki_count(roots),
-                text(note, "file"));
-    json_array_foreach(json_object_get(result, "notes"), i, note) if (i < 6)
-        fprintf(to, "note: %s\n", rlki_esc(json_string_value(note)));
-    if (json_is_object(first))
-        print_explain_command(to, result, with);
-    else if (strcmp(raw(result, "verdict"), "identical") == 0)
-        fputs("next: nothing differs in what was recorded; see coverage for what was not\n", to);
-    else if (strcmp(raw(json_object_get(result, "not_comparable"), "reason"), "source") == 0)
-        fputs("next: start both from the same source, or go on with --allow source\n", to);
-    else if (strcmp(raw(result, "verdict"), "incomplete") == 0)
-        fputs("next: rlkrec info shows what is missing\n", to);
-}
-
-static void print_tensor(FILE *to, const json_t *t)
-{
-    fprintf(to, "  %-3s %lld %-10s %s%s%s", strcmp(raw(t, "role"), "in") == 0 ? "in" : "out", integer(t, "index"),
-            text(t, "status"), *raw(t, "name") ? "\"" : "", text(t, "name"), *raw(t, "name") ? "\"" : "");
-    for (int s = 0; s < 2; s++) {
-        const json_t *side = json_object_get(t, s ? "b" : "a"), *producer = json_object_get(side, "producer");
-        if (!json_is_object(side))
-            continue;
-        fprintf(to, "\n        %c %s ", s ? 'B' : 'A', text(side, "dtype"));
-        print_shape(to, json_object_get(side, "shape"));
-        fprintf(to, " %s", *raw(side, "digest") ? text(side, "digest") : text(side, "not_digested"));
-        if (json_is_object(producer))
-            fprintf(to, "  from event %lld: %s %s", integer(producer, "event"), text(producer, "module"),
-                    text(producer, "op"));
-    }
-    fputc('\n', to);
-    if (json_is_object(json_object_get(t, "difference")))
-        print_difference(to, json_object_get(t, "difference"));
-}
-
-void rlki_audit_print_explain(FILE *to, const json_t *result, const struct rlki_audit_with *with)
-{
-    (void)with;
-    const json_t *t;
-    size_t i;
-    fprintf(to, "%s%s%s\n", rlki_style(to, RLKI_BOLD), text(result, "standing"), rlki_style(to, RLKI_PLAIN));
-    if (json_is_object(json_object_get(result, "a")))
-        print_where(to, json_object_get(result, "a"));
-    print_side(to, 'A', json_object_get(result, "side_a"));
-    print_side(to, 'B', json_object_get(result, "side_b"));
-    json_array_foreach(json_object_get(result, "tensors"), i, t) if (i < 24) print_tensor(to, t);
-    if (json_array_size(json_object_get(result, "tensors")) > 24)
-        fprintf(to, "  and %zu more tensors (--json)\n", json_array_size(json_object_get(result, "tensors")) - 24);
-    if (json_is_object(json_object_get(result, "mechanism")))
-        print_mechanism(to, result);
-    fprintf(to, "why: %s\n", text(result, "why"));
+    coverage(&l, result);
+    remarks(&l, result);
+    rlki_lines_end(&l);
+    if (next) /* whole and on one line: it is to be copied */
+        fprintf(to, "next: %s\n", next);
+    free(next);
 }

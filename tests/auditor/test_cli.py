@@ -87,7 +87,7 @@ def test_json_file_and_text():
     target = DIR / "report.json"
     text = run("first-diff", a, b, "--json", target, code=1).stdout
     report = json.loads(target.read_text())
-    for piece in ("diverged", "aten::mm", report["first"]["a"]["digest"], report["first"]["b"]["digest"], "every input is equal",
+    for piece in ("DIVERGED", "aten::mm", report["first"]["a"]["digest"], report["first"]["b"]["digest"], "every input is equal",
                   "coverage", "next: rlkaudit explain"):
         assert piece in text, (piece, text)
     assert len(text.splitlines()) <= 40 and "\x1b" not in text
