@@ -49,7 +49,7 @@ class Accept(Case):
         self.assertEqual((result["verdict"], result["acceptance"]["accepted"]), ("accepted_drift", 1))
         self.assertEqual(result["first"]["acceptance"]["ruling"], "accepted")
         self.assertEqual(result["first"]["difference"]["grade"], "within-bound")
-        self.expect(self.audit("first-diff", a, b, "--accept", "ok.json"), 5, out=["accepted_drift", "accepted 1 of 1 roots"])
+        self.expect(self.audit("first-diff", a, b, "--accept", "ok.json"), 5, out=["ACCEPTED DRIFT", "accepted   1 of 1 roots"])
         self.expect(self.audit("first-diff", a, b, "--accept", "ok.json", "--bisect"), 0)
         result = self.diff(a, grown, 1, "--accept", "ok.json")
         self.assertEqual((result["verdict"], result["first"]["acceptance"]["ruling"]), ("diverged", "grown"))
