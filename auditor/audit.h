@@ -258,6 +258,9 @@ int rlki_collectives_finish(struct rlki_audit *audit, int64_t step);
 void rlki_collectives_drop(struct rlki_audit *audit);
 bool rlki_has_members(const struct rlki_ev *ev); /* one input and one output each */
 
+/* mechanism/labels.c: notes on version labels. */
+int rlki_label_notes(struct rlki_audit *audit);
+
 /* mechanism/ledger.c */
 void rlki_sync_free(struct rlki_audit *audit);
 

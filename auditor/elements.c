@@ -6,6 +6,7 @@
 
 #include "store/rlk_digest.h"
 #include "store/rlk_dtype_value.h"
+#include "store/rlk_place.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -186,6 +187,13 @@ static int compare_bytes(struct rlki_audit *audit, const struct rlki_ev ev[2], c
     return rc == RLK_OK && !*out ? RLK_ENOMEM : rc;
 }
 
+/* Does the lowest rank's part stand for the tensor: the only one, or a replica of the whole? */
+static bool holds_all(const struct rlki_found *found, int side, const struct rlk_tensor *t)
+{
+    return found->nholders[side] == 1 ||
+           (t->place && rlk_place_is_whole(t->place) && !(t->place->partial && *t->place->partial));
+}
+
 int rlki_difference(struct rlki_audit *audit, const struct rlki_found *found, json_t **out)
 {
     struct rlk_arena arena = {0};
@@ -213,7 +221,7 @@ int rlki_difference(struct rlki_audit *audit, const struct rlki_found *found, js
     } else {
         bool comparable = t[0]->dtype == t[1]->dtype && t[0]->ndim == t[1]->ndim &&
                           (!t[0]->ndim || memcmp(t[0]->shape, t[1]->shape, t[0]->ndim * sizeof *t[0]->shape) == 0);
-        bool composed = found->no_rank && (found->nholders[0] != 1 || found->nholders[1] != 1);
+        bool composed = found->no_rank && !(holds_all(found, 0, t[0]) && holds_all(found, 1, t[1]));
         const struct rlk_sums *a = found->no_rank ? &found->sums[0] : &value[0].sums;
         const struct rlk_sums *b = found->no_rank ? &found->sums[1] : &value[1].sums;
         rc = comparable && !composed ? compare_bytes(audit, ev, t, value, out) : RLK_ENOENT;

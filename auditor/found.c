@@ -62,13 +62,34 @@ static void describe(struct rlki_audit *audit, struct rlki_found *found, const s
     found->name = tensor ? rlki_names_id(&audit->names, tensor->name) : ev->e.kind == RLK_EV_METRIC ? ev->op : 0;
 }
 
+static bool same_members(const struct rlki_ev *a, const struct rlki_ev *b)
+{
+    uint32_t n = a->e.u.collective.nmembers;
+    bool same = n == b->e.u.collective.nmembers;
+    for (uint32_t i = 0; i < n && same; i++)
+        same = strcmp(a->e.u.collective.members[i], b->e.u.collective.members[i]) == 0;
+    return same;
+}
+
+/* Regrouped members are one difference: whichever side has how many of the buckets, it is the same. */
+static uint64_t identity(const struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b)
+{
+    struct rlki_ev all = a ? *a : *b;
+    if (!a || !b || !rlki_has_members(a) || !rlki_has_members(b) || same_members(a, b))
+        return rlki_ev_identity(audit, &all);
+    all.e.who.occurrence = 0;
+    all.e.who.call = 0;
+    return rlki_mix(rlki_ev_identity(audit, &all), 131);
+}
+
 struct rlki_found *rlki_found_add(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b,
                                   const struct rlk_tensor *ta, const struct rlk_tensor *tb, enum rlki_root root)
 {
     const struct rlki_ev *ev = a ? a : b;
     const struct rlk_tensor *tensor = ta ? ta : tb;
-    uint64_t event_key = rlki_ev_identity(audit, ev);
-    uint64_t key = tensor && tensor->role == RLK_ROLE_IN ? rlki_mix(rlki_mix(event_key, 17), tensor->index) : event_key;
+    uint64_t event_key = rlki_ev_identity(audit, ev), key = identity(audit, a, b);
+    if (tensor && tensor->role == RLK_ROLE_IN)
+        key = rlki_mix(rlki_mix(key, 17), tensor->index);
     struct rlki_at at = rlki_at_of(a, b);
     uint64_t place;
     struct rlki_found *found;

@@ -445,6 +445,8 @@ int rlki_result(struct rlki_audit *audit, json_t **out)
         rlki_set(result, "exit", json_integer(complete ? 5 : 4));
     }
     completeness_notes(audit);
+    if (rc == RLK_OK && !stop)
+        rc = rlki_label_notes(audit);
     rlki_set(result, "downstream", number(stop ? 0 : audit->downstream));
     rlki_set(result, "masked", number(stop ? 0 : audit->masked));
     rlki_set(result, "alignment", alignment_json(audit));

@@ -153,9 +153,13 @@ static int judge_rollout(struct rlki_audit *audit, const struct rlki_ev *a, cons
     int rc = ledger_to(audit, a->e.who.step);
     if (rc)
         return rc;
-    bool in_a = rlki_hash_get(&audit->ledger->by_label[0], label_key(ta->name, a->e.u.weights.version), &x);
-    bool in_b = rlki_hash_get(&audit->ledger->by_label[1], label_key(tb->name, b->e.u.weights.version), &y);
-    *out = in_a && in_b && x != y ? RLKI_INPUT_DOWN : RLKI_INPUT_EQUAL;
+    /* Under another label it is another tensor: what that one is on both sides decides. */
+    const char *labels[2] = {a->e.u.weights.version, b->e.u.weights.version};
+    *out = RLKI_INPUT_EQUAL;
+    for (int i = 0; i < 2; i++)
+        if (rlki_hash_get(&audit->ledger->by_label[0], label_key(ta->name, labels[i]), &x) &&
+            rlki_hash_get(&audit->ledger->by_label[1], label_key(tb->name, labels[i]), &y) && x != y)
+            *out = RLKI_INPUT_DOWN;
     return RLK_OK;
 }
 

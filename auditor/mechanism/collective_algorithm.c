@@ -42,9 +42,67 @@ static int ranks_agree(struct rlki_facts *f, int side, enum rlki_tri *out)
     return rc == RLK_ENOENT ? RLK_OK : rc;
 }
 
+/* An input that is made by other collectives on the two sides: an all-reduce, and its parts. */
+static void other_functions(struct rlki_facts *f, struct rlki_opinion *o)
+{
+    const struct rlki_producer *p = f->producer;
+    if (!p[0].has || !p[1].has || !p[0].lone || !p[1].lone || p[0].kind != RLK_EV_COLLECTIVE ||
+        p[1].kind != RLK_EV_COLLECTIVE || p[0].identity == p[1].identity)
+        return;
+    rlki_holds(o, RLKI_M_COLLECTIVE_ALGORITHM, RLKI_POINTS, "it is made by other collectives: %s, %s", p[0].text,
+               p[1].text);
+    rlki_open(o, RLKI_M_EXTRA_OR_MISSING);
+}
+
+/* Do the first two ranks on which it stands read the same? */
+static int ranks_read_alike(struct rlki_facts *f, enum rlki_tri *out)
+{
+    const struct rlki_found *found = f->found;
+    struct rlk_arena arena = {0};
+    struct rlki_ev ev[2];
+    int rc = RLK_OK;
+    *out = RLKI_MAYBE;
+    for (int i = 0; i < 2 && rc == RLK_OK; i++)
+        rc = rlki_ev_load(f->audit, 0, found->at[i].env, found->at[i].seq, &arena, &ev[i]);
+    for (uint32_t i = 0; rc == RLK_OK && i < ev[0].e.ntensors && i < ev[1].e.ntensors && *out != RLKI_NO; i++) {
+        struct rlki_value v[2];
+        for (int s = 0; s < 2 && rc == RLK_OK; s++)
+            rc = rlki_value_of(f->audit, 0, &ev[s].e, ev[s].env, &ev[s].e.tensors[i], &v[s]);
+        if (rc == RLK_OK && ev[0].e.tensors[i].role == RLK_ROLE_IN && v[0].known && v[1].known)
+            *out = rlk_sums_same_bits(&v[0].sums, &v[1].sums) ? RLKI_YES : RLKI_NO;
+    }
+    rlk_arena_release(&arena);
+    return rc == RLK_ENOENT ? RLK_OK : rc;
+}
+
+/* An operator whose ranks read other inputs and hold one result: a reduction across ranks inside a kernel. */
+static int fused(struct rlki_facts *f, struct rlki_opinion *o)
+{
+    enum rlki_tri agree[2], alike;
+    if (f->found->no_rank || f->found->nat < 2 || f->found->at[0].in_b || f->found->at[1].in_b || !rlki_varies(f))
+        return RLK_OK;
+    int rc = ranks_agree(f, 0, &agree[0]);
+    if (rc == RLK_OK)
+        rc = ranks_agree(f, 1, &agree[1]);
+    if (rc == RLK_OK)
+        rc = ranks_read_alike(f, &alike);
+    if (rc || agree[0] != RLKI_YES || agree[1] != RLKI_YES || alike != RLKI_NO)
+        return rc;
+    rlki_holds(
+        o, RLKI_M_COLLECTIVE_ALGORITHM, RLKI_SHOWS,
+        "the %zu ranks read other inputs and hold one result, another one in each run: a sum across ranks inside the "
+        "operator",
+        f->found->nat);
+    return RLK_OK;
+}
+
 static int look(struct rlki_facts *f, struct rlki_opinion *o)
 {
     enum rlki_tri agree[2];
+    if (f->both && !f->output)
+        other_functions(f, o);
+    if (f->both && f->output && f->same_event && f->ev[0].e.kind == RLK_EV_OP)
+        return fused(f, o);
     if (!f->both || !f->output || f->ev[0].e.kind != RLK_EV_COLLECTIVE || f->ev[1].e.kind != RLK_EV_COLLECTIVE)
         return RLK_OK;
     const struct rlk_event *a = &f->ev[0].e, *b = &f->ev[1].e;

@@ -18,6 +18,12 @@ static bool differs(const struct rlki_facts *f, const char *key)
     return x && y && !json_equal(x, y);
 }
 
+static const char *manifest_text(const struct rlki_facts *f, int side, const char *key)
+{
+    const char *text = json_string_value(json_object_get(f->audit->side[side].manifest, key));
+    return text ? text : "another one";
+}
+
 /* A collective that one side alone had before this one. */
 static int earlier(struct rlki_facts *f, struct rlki_opinion *o)
 {
@@ -59,7 +65,8 @@ static int look(struct rlki_facts *f, struct rlki_opinion *o)
         (n && memcmp(a->u.collective.order, b->u.collective.order, n * sizeof(uint32_t)) != 0))
         rlki_holds(o, RLKI_M_COLLECTIVE_TOPOLOGY, RLKI_SHOWS, "another reduction order of the ranks");
     if (differs(f, "topology"))
-        rlki_holds(o, RLKI_M_COLLECTIVE_TOPOLOGY, RLKI_POINTS, "the recordings were made on different topologies");
+        rlki_holds(o, RLKI_M_COLLECTIVE_TOPOLOGY, RLKI_POINTS, "another topology: %.60s in A, %.60s in B",
+                   manifest_text(f, 0, "topology"), manifest_text(f, 1, "topology"));
     else if (differs(f, "hosts"))
         rlki_holds(o, RLKI_M_COLLECTIVE_TOPOLOGY, RLKI_POINTS, "the recordings were made on other hosts");
     if (rlki_steady(f))

@@ -2,6 +2,7 @@
 #include "auditor/mechanism/mechanism.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Which samples of a batch differ, where sums were kept for each. */
@@ -47,12 +48,84 @@ static void outputs(const struct rlki_facts *f, struct rlki_opinion *o)
                     list, differing > 4 ? ", ..." : "");
 }
 
+static void environment_one(struct rlki_opinion *o, const char *what, const json_t *a, const json_t *b)
+{
+    char *x = a ? json_dumps(a, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    char *y = b ? json_dumps(b, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    if (!json_equal(a, b))
+        rlki_remark(o, "%.60s: %.120s in A, %.120s in B", what, x ? x : "none", y ? y : "none");
+    free(x);
+    free(y);
+}
+
+/* Libraries, driver and GPUs that differ: a lead for an operator whose kernels look alike. */
+static bool environment(const struct rlki_facts *f, struct rlki_opinion *o)
+{
+    static const char *const keys[] = {"gpus", "driver"};
+    const json_t *a = f->audit->side[0].manifest, *b = f->audit->side[1].manifest;
+    json_t *la = json_object_get(a, "libraries"), *lb = json_object_get(b, "libraries"), *value;
+    const char *key;
+    unsigned told = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *x = json_object_get(a, keys[i]), *y = json_object_get(b, keys[i]);
+        if (!x || !y || json_equal(x, y))
+            continue;
+        environment_one(o, keys[i], x, y);
+        told++;
+    }
+    json_object_foreach(la, key, value)
+    {
+        char name[80];
+        const json_t *other = json_object_get(lb, key);
+        if (!other || json_equal(value, other) || told++ >= 6)
+            continue;
+        snprintf(name, sizeof name, "library %.60s", key);
+        environment_one(o, name, value, other);
+    }
+    return told > 0;
+}
+
+/* Settings of the environment that speak of how this kind of operator computes. */
+static void settings(const struct rlki_facts *f, struct rlki_opinion *o)
+{
+    static const char *const collective[] = {"nccl", "ucx", "gloo", "sharp"};
+    static const char *const local[] = {"cublas", "cudnn", "torch",  "triton",  "flash",
+                                        "nvte",   "vllm",  "sglang", "determin"};
+    bool c = f->ev[0].e.kind == RLK_EV_COLLECTIVE;
+    json_t *a = json_object_get(f->audit->side[0].manifest, "env"),
+           *b = json_object_get(f->audit->side[1].manifest, "env");
+    for (int s = 0; s < 2; s++) {
+        json_t *value;
+        const char *key;
+        unsigned told = 0;
+        json_object_foreach(s ? b : a, key, value)
+        {
+            const json_t *other = json_object_get(s ? a : b, key);
+            if ((s && other) || (other && json_equal(value, other)) || told >= 4 ||
+                !rlki_has_any(key, c ? collective : local, c ? 4 : 9))
+                continue;
+            environment_one(o, key, s ? other : value, s ? value : other);
+            told++;
+        }
+    }
+}
+
 void rlki_context(struct rlki_facts *f, struct rlki_opinion *o)
 {
     if (!f->both)
         return;
     samples(f, o);
     outputs(f, o);
+    if (f->launches.graph) {
+        bool eager_a = f->launches.launch[0][0]->graph == RLK_NO_NODE;
+        rlki_remark(o, "%c launches the kernels one by one, %c from a CUDA graph", eager_a ? 'A' : 'B',
+                    eager_a ? 'B' : 'A');
+    }
+    if (f->output && f->found->kind != RLK_EV_WEIGHTS && f->found->kind != RLK_EV_METRIC) {
+        if (environment(f, o) && f->same_event && f->ev[0].e.kind == RLK_EV_OP)
+            rlki_open(o, RLKI_M_KERNEL_DIFFERS);
+        settings(f, o);
+    }
     if (f->output && f->same_event && f->ev[0].e.kind == RLK_EV_OP &&
         !rlki_same_text(f->ev[0].e.u.op.contract, f->ev[1].e.u.op.contract))
         rlki_remark(o, "contract %.80s in A, %.80s in B", f->ev[0].e.u.op.contract, f->ev[1].e.u.op.contract);

@@ -73,6 +73,15 @@ static int load_bytes(struct rlki_facts *f)
     return rc == RLK_ENOENT ? RLK_OK : rc;
 }
 
+static void count_distinct(struct rlki_change *c, const unsigned char *data, size_t size, uint64_t i, uint64_t kinds[4])
+{
+    bool seen = false;
+    for (uint32_t k = 0; k < c->distinct && !seen; k++)
+        seen = memcmp(data + kinds[k] * size, data + i * size, size) == 0;
+    if (!seen && c->distinct < 4)
+        kinds[c->distinct++] = i;
+}
+
 /* One pass over the elements: what the changed ones have in common. */
 static void scan_elements(struct rlki_facts *f)
 {
@@ -81,7 +90,8 @@ static void scan_elements(struct rlki_facts *f)
     const size_t size = rlk_dtype_bytes(dtype);
     const bool real = !rlk_dtype_is_integer(dtype) && rlk_dtype_components(dtype) == 1;
     const unsigned char *first[2] = {NULL, NULL};
-    double calm = 0; /* the largest element that did not change */
+    uint64_t kinds[4]; /* where the different ones stand */
+    double calm = 0;   /* the largest element that did not change */
     c->constant[0] = c->constant[1] = c->changed > 1;
     c->all_zero[0] = c->all_zero[1] = c->elements > 0;
     for (uint64_t i = 0; i < c->elements; i++) {
@@ -95,6 +105,8 @@ static void scan_elements(struct rlki_facts *f)
                 continue;
             if (!first[s])
                 first[s] = c->data[s] + i * size;
+            if (s == 0)
+                count_distinct(c, c->data[0], size, i, kinds);
             c->constant[s] &= memcmp(first[s], c->data[s] + i * size, size) == 0;
         }
         if (changed && first[0] == c->data[0] + i * size)

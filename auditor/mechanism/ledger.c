@@ -18,6 +18,7 @@ struct rlki_sync {
     struct rlki_hash trainer_last, rollout_last; /* name -> digest */
     struct rlki_hash trainer_n;                  /* name -> versions so far */
     struct rlki_hash trainer_moved, rollout_moved;
+    struct rlki_hash labels;  /* (name, label), and (name, label, digest), that the trainer published */
     struct rlki_hash by_bits; /* (name, digest) -> place in version + 1 */
     struct version *version;
     size_t n, cap;
@@ -56,6 +57,9 @@ static int trainer_tensor(struct fill *fill, const struct rlk_event *e, const st
 {
     struct rlki_sync *sync = fill->sync;
     uint64_t name = name_key(t->name), bits = bits_of(&t->sums);
+    uint64_t labelled = rlki_mix(rlki_mix(113, name), XXH3_64bits(e->u.weights.version, strlen(e->u.weights.version)));
+    rlki_hash_put(&sync->labels, labelled, 1);
+    rlki_hash_put(&sync->labels, rlki_mix(labelled, bits), 1);
     if (!enter(&sync->trainer_last, &sync->trainer_moved, name, bits))
         return RLK_OK;
     uint64_t nth = rlki_hash_count(&sync->trainer_n, name, 1) + 1;
@@ -116,7 +120,7 @@ static int build(struct rlki_audit *audit, int side, struct rlki_sync *sync)
         if (rlk_env_kind(s->env[i].env, RLK_EV_WEIGHTS))
             rc = rlk_env_scan(s->env[i].env, 0, UINT64_MAX, visit, &fill, audit->detail);
     if (sync->trainer_last.failed || sync->rollout_last.failed || sync->trainer_n.failed ||
-        sync->trainer_moved.failed || sync->rollout_moved.failed || sync->by_bits.failed)
+        sync->trainer_moved.failed || sync->rollout_moved.failed || sync->by_bits.failed || sync->labels.failed)
         rc = RLK_ENOMEM;
     sync->sums.known = rc == RLK_OK;
     sync->sums.tensors = (uint32_t)sync->rollout_last.n;
@@ -153,7 +157,7 @@ int rlki_sync_sums(struct rlki_audit *audit, int side, struct rlki_ledger_sums *
 }
 
 int rlki_sync_version(struct rlki_audit *audit, int side, const char *name, const struct rlk_sums *sums, int64_t step,
-                      struct rlki_origin_version *out)
+                      const char *label, struct rlki_origin_version *out)
 {
     struct rlki_sync *sync;
     uint64_t key = name_key(name), place;
@@ -171,6 +175,9 @@ int rlki_sync_version(struct rlki_audit *audit, int side, const char *name, cons
     out->nth = v->nth;
     out->step = v->step;
     out->label = v->label;
+    uint64_t labelled = rlki_mix(rlki_mix(113, key), XXH3_64bits(label, strlen(label)));
+    out->other_label = rlki_hash_get(&sync->labels, labelled, NULL) &&
+                       !rlki_hash_get(&sync->labels, rlki_mix(labelled, bits_of(sums)), NULL);
     return RLK_OK;
 }
 
@@ -185,6 +192,7 @@ void rlki_sync_free(struct rlki_audit *audit)
         rlki_hash_release(&sync->trainer_n);
         rlki_hash_release(&sync->trainer_moved);
         rlki_hash_release(&sync->rollout_moved);
+        rlki_hash_release(&sync->labels);
         rlki_hash_release(&sync->by_bits);
         free(sync->version);
         free(sync);

@@ -16,11 +16,13 @@ struct rlki_origin_version {
     bool found;
     uint32_t nth, newest; /* 1-based among the trainer's versions of that tensor; the newest up to the step */
     int64_t step;
-    uint32_t label; /* a name */
+    uint32_t label; /* a name: of its first publication */
+    bool
+        other_label; /* the label given is one that the trainer gave to other bits of that tensor, and never to these */
 };
 
 int rlki_sync_sums(struct rlki_audit *audit, int side, struct rlki_ledger_sums *out);
 int rlki_sync_version(struct rlki_audit *audit, int side, const char *name, const struct rlk_sums *sums, int64_t step,
-                      struct rlki_origin_version *out);
+                      const char *label, struct rlki_origin_version *out);
 
 #endif

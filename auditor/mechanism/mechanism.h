@@ -97,10 +97,11 @@ struct rlki_change { /* what the bytes say; without bytes only `grade` */
     const char *pattern, *grade; /* "" if unknown */
     uint64_t elements, changed, nan;
     enum rlki_size size;
-    int fill[2];      /* byte that fills every changed element of that side, or -1 */
-    bool constant[2]; /* every changed element of that side is the same number */
-    uint64_t wild[2]; /* changed elements of that side that are no number, or far beyond every unchanged one */
-    bool all_zero[2]; /* every element of that side is 0 */
+    int fill[2];       /* byte that fills every changed element of that side, or -1 */
+    bool constant[2];  /* every changed element of that side is the same number */
+    uint64_t wild[2];  /* changed elements of that side that are no number, or far beyond every unchanged one */
+    uint32_t distinct; /* different elements among the changed ones of A, counted up to 4 */
+    bool all_zero[2];  /* every element of that side is 0 */
     const unsigned char *data[2];
     uint64_t first_flat, last_flat; /* first and last changed element */
     uint64_t max_ulp;
@@ -199,9 +200,10 @@ struct rlki_mechanism {
     X(sign_of_zero)                                                                                                    \
     X(uninitialized)                                                                                                   \
     X(version_label)                                                                                                   \
-    X(stale_weights) X(stale_cache) X(state_restore) X(semantics) X(permutation) X(dtype) X(rng) X(bucket)             \
-        X(collective_algorithm) X(collective_topology) X(layout_reduction) X(kernel_differs) X(autotune)               \
-            X(launch_config) X(shard_boundary) X(possible_corruption) X(race) X(atomic_order) X(extra_or_missing)
+    X(stale_weights)                                                                                                   \
+    X(stale_cache) X(state_restore) X(semantics) X(permutation) X(dtype) X(rng) X(bucket) X(collective_algorithm)      \
+        X(collective_topology) X(layout_reduction) X(kernel_differs) X(autotune) X(launch_config) X(shard_boundary)    \
+            X(possible_corruption) X(race) X(atomic_order) X(extra_or_missing)
 #define X(name) extern const struct rlki_mechanism rlki_rule_##name;
 RLKI_RULES_X(X)
 #undef X

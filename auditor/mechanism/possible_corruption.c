@@ -34,7 +34,7 @@ static int look(struct rlki_facts *f, struct rlki_opinion *o)
         return RLK_OK;
     rlki_excludes(o, RLKI_M_ATOMIC_ORDER, "relaunched alone, the operator repeats itself");
     if (!f->launches.known || f->launches.same)
-        rlki_open(o, RLKI_M_RACE); /* a neighbour that wrote over it leaves the same */
+        rlki_holds(o, RLKI_M_RACE, RLKI_POINTS, "a neighbour that wrote over the output would leave the same");
     return RLK_OK;
 }
 

@@ -68,7 +68,8 @@ int rlki_facts_producers(struct rlki_facts *f)
 
 /* ---- what the buffer held before ---- */
 
-#define OLDER 8 /* writes looked back at */
+#define OLDER 8u                      /* tensors looked back at */
+#define ORDER_MAX (UINT64_C(1) << 16) /* events looked back at */
 
 static bool equal_where_changed(const struct rlki_facts *f, int side, const unsigned char *older)
 {
@@ -80,27 +81,54 @@ static bool equal_where_changed(const struct rlki_facts *f, int side, const unsi
     return c->changed > 0;
 }
 
-/* Is output `output` of event `seq` what was read there? Whole, by its digest; in the changed part, by its bytes. */
-static int held(struct rlki_facts *f, int side, uint64_t seq, uint32_t output, char *text, size_t room)
+/* Tensors of one buffer, written or read before: the last ones found. */
+struct earlier {
+    uint64_t alloc;
+    const char *name; /* without alloc */
+    uint32_t rank;
+    uint64_t seq[OLDER];
+    uint32_t place[OLDER], n;
+};
+
+static int earlier_event(void *context, const struct rlk_event *e)
+{
+    struct earlier *x = context;
+    if (e->rank != x->rank)
+        return 0;
+    for (uint32_t i = 0; i < e->ntensors; i++) {
+        const struct rlk_tensor *t = &e->tensors[i];
+        if (x->alloc ? t->alloc != x->alloc : !rlki_same_text(t->name, x->name))
+            continue;
+        x->seq[x->n % OLDER] = e->seq;
+        x->place[x->n++ % OLDER] = i;
+    }
+    return 0;
+}
+
+/* Is that tensor what was read here? Whole, by its digest; in the changed part, by its bytes. */
+static int held(struct rlki_facts *f, int side, uint64_t seq, uint32_t place, char *text, size_t room)
 {
     const struct rlk_tensor *t = f->t[side];
     const char letter = side ? 'B' : 'A';
     struct rlk_arena arena = {0};
+    struct rlki_value value;
     struct rlki_ev ev;
     void *bytes = NULL;
     uint64_t n;
     int rc = rlki_ev_load(f->audit, side, f->ev[side].env, seq, &arena, &ev);
-    const struct rlk_tensor *w = rc == RLK_OK ? rlki_ev_tensor(&ev, RLK_ROLE_OUT, output) : NULL;
-    if (rc == RLK_OK && w && w->state == RLK_T_DIGESTED && w->dtype == t->dtype && same_shape(w, t)) {
-        if (t->state == RLK_T_DIGESTED && rlk_sums_same_bits(&w->sums, &t->sums))
-            snprintf(text, room, "it is stale: what the buffer held before, %c #%llu %.80s", letter,
-                     (unsigned long long)seq, ev.e.who.op);
-        else if (f->change.bytes)
+    const struct rlk_tensor *w = rc == RLK_OK && place < ev.e.ntensors ? &ev.e.tensors[place] : NULL;
+    if (w && w->dtype == t->dtype && same_shape(w, t)) {
+        rc = rlki_value_of(f->audit, side, &ev.e, ev.env, w, &value);
+        if (rc == RLK_OK && value.known && t->state == RLK_T_DIGESTED && rlk_sums_same_bits(&value.sums, &t->sums))
+            snprintf(text, room, "it is stale: what the buffer held before, %c #%llu %.60s of step %lld", letter,
+                     (unsigned long long)seq, ev.e.who.op, (long long)ev.e.who.step);
+        else if (rc == RLK_OK && f->change.bytes)
             rc = rlki_bytes_of(f->audit, side, &ev, w, &bytes, &n);
         if (rc == RLK_OK && bytes && n == f->change.elements && equal_where_changed(f, side, bytes))
-            snprintf(text, room, "from element %llu to %llu it is stale: what the buffer held before, %c #%llu %.80s",
+            snprintf(text, room,
+                     "elements %llu to %llu are stale: what the buffer held before, %c #%llu %.60s of step %lld",
                      (unsigned long long)f->change.first_flat, (unsigned long long)f->change.last_flat, letter,
-                     (unsigned long long)seq, ev.e.who.op);
+                     (unsigned long long)seq, ev.e.who.op, (long long)ev.e.who.step);
         free(bytes);
     }
     rlk_arena_release(&arena);
@@ -109,27 +137,22 @@ static int held(struct rlki_facts *f, int side, uint64_t seq, uint32_t output, c
 
 int rlki_older_content(struct rlki_facts *f, int side, char *text, size_t room)
 {
+    const struct rlki_producer *p = &f->producer[side];
     const struct rlk_tensor *t = f->t[side];
-    struct rlki_side *s = &f->audit->side[side];
-    uint64_t seq = f->producer[side].seq;
-    uint32_t output;
-    int rc = RLK_OK;
+    struct earlier x = {.alloc = t->alloc, .name = t->name, .rank = f->ev[side].e.rank};
     *text = '\0';
-    for (int i = 0; i < OLDER && !*text && f->producer[side].has && seq; i++) {
-        rc = rlki_side_writer(s, f->producer[side].env, f->ev[side].e.rank, seq, t->alloc, t->name, &seq, &output,
-                              f->audit->detail);
-        if (rc)
-            break;
-        rc = held(f, side, seq, output, text, room);
-        if (rc)
-            return rc;
+    if (!p->has || (!t->alloc && !*t->name))
+        return RLK_OK;
+    int rc = rlk_env_scan(f->audit->side[side].env[p->env].env, p->seq > ORDER_MAX ? p->seq - ORDER_MAX : 0, p->seq,
+                          earlier_event, &x, f->audit->detail);
+    for (uint32_t i = 0; i < OLDER && i < x.n && !*text && rc == RLK_OK; i++) {
+        uint32_t at = (x.n - 1 - i) % OLDER; /* the newest first */
+        rc = held(f, side, x.seq[at], x.place[at], text, room);
     }
-    return rc == RLK_ENOENT || rc == RLK_EAGAIN ? RLK_OK : rc;
+    return rc;
 }
 
 /* ---- streams ---- */
-
-#define ORDER_MAX (UINT64_C(1) << 16)
 
 struct order {
     uint32_t rank;

@@ -51,7 +51,7 @@ static int look(struct rlki_facts *f, struct rlki_opinion *o)
         rc = rlki_rng_of(f->audit, 1, &f->ev[1], &y);
     if (rc)
         return rc;
-    bool any = f->found->rng;
+    bool any = f->found->rng && x.has == y.has;
     if (any)
         rlki_holds(o, RLKI_M_RNG, RLKI_SHOWS,
                    "the generator's seed, offset or grid differs here and at no earlier consumer");

@@ -81,12 +81,47 @@ static void one_rank(struct rlki_facts *f, struct rlki_opinion *o)
     rlki_excludes(o, RLKI_M_ATOMIC_ORDER, "masks and indices do not round");
 }
 
+/* Place of a rank in its context-parallel group. */
+static uint32_t cp_place(const struct rlki_side *side, uint32_t rank)
+{
+    return rank / (side->layout.tp ? side->layout.tp : 1) % side->layout.cp;
+}
+
+/* A local shard whose first row differs wherever it has a neighbour before it, or whose last row does wherever it has
+ * one behind it: what comes from the neighbour. */
+static void halo(struct rlki_facts *f, struct rlki_opinion *o)
+{
+    const struct rlki_side *side = &f->audit->side[0];
+    const struct rlki_found *found = f->found;
+    const struct rlk_tensor *t = f->t[0];
+    uint32_t edge[2] = {0, 0};
+    if (!f->change.bytes || !side->has_layout || side->layout.cp < 2 || found->no_rank || !t->ndim || t->shape[0] < 2)
+        return;
+    uint64_t row = f->change.elements / t->shape[0];
+    bool first = f->change.last_flat < row, last = f->change.first_flat >= f->change.elements - row;
+    if (!first && !last)
+        return;
+    for (size_t i = 0; i < found->nat; i++) {
+        uint32_t at = cp_place(side, found->at[i].rank);
+        edge[0] += at == 0;
+        edge[1] += at == side->layout.cp - 1;
+    }
+    if ((first && edge[0]) || (last && edge[1]))
+        return; /* it is there too where no neighbour is */
+    rlki_holds(o, RLKI_M_SHARD_BOUNDARY, RLKI_POINTS,
+               "only the %s row of the shard differs, on %zu rank%s of cp%u and not where the shard has no neighbour "
+               "%s it: the "
+               "border between shards",
+               first ? "first" : "last", found->nat, found->nat == 1 ? "" : "s", side->layout.cp,
+               first ? "before" : "behind");
+}
+
 static int look(struct rlki_facts *f, struct rlki_opinion *o)
 {
     if (!f->both || !f->output || !f->same_event || !f->t[0] || !f->t[1] || f->ev[0].e.kind != RLK_EV_OP)
         return RLK_OK;
-    if (strcmp(f->change.grade, "permutation") != 0)
-        one_rank(f, o);
+    one_rank(f, o);
+    halo(f, o);
     return borders(f, o);
 }
 

@@ -20,7 +20,7 @@ static int side_of(struct rlki_facts *f, struct rlki_opinion *o, int s, const st
     struct rlki_origin_version v = {0};
     int rc = RLK_OK;
     if (t && t->state == RLK_T_DIGESTED)
-        rc = rlki_sync_version(f->audit, s, t->name, &t->sums, f->found->step, &v);
+        rc = rlki_sync_version(f->audit, s, t->name, &t->sums, f->found->step, f->ev[s].e.u.weights.version, &v);
     if (rc)
         return rc;
     if (v.found && v.nth < v.newest)
@@ -60,7 +60,7 @@ static int look(struct rlki_facts *f, struct rlki_opinion *o)
         if (rc)
             return rc;
     }
-    if (found->stale)
+    if (found->stale && !sums[0].known && !sums[1].known)
         rlki_holds(o, RLKI_M_STALE_WEIGHTS, RLKI_SHOWS, "these are the trainer's weights of step %lld, label %.60s",
                    (long long)found->stale_step, rlki_names_text(&f->audit->names, found->stale_label));
     rlki_excludes(o, RLKI_M_ATOMIC_ORDER, "nothing is computed here");

@@ -151,8 +151,13 @@ static json_t *next_of(const struct rlki_facts *f, const struct rlki_opinion *o,
         return json_incref(o->advice[class]);
     if (class < RLKI_CLASSES)
         return rlki_json_text(advice_of(class));
-    if (f->output && f->repeat[0] == RLKI_REPEAT_UNKNOWN && f->repeat[1] == RLKI_REPEAT_UNKNOWN)
+    bool a = f->repeat[0] == RLKI_REPEAT_UNKNOWN, b = f->repeat[1] == RLKI_REPEAT_UNKNOWN;
+    if (f->output && a && b)
         return rlki_json_text("record each side once more and give --self-a, --self-b: is each repeatable?");
+    if (f->output && (a || b))
+        return rlki_json_text(
+            a ? "record A once more and give --self-a, or relaunch the operator: does it repeat itself?"
+              : "record B once more and give --self-b, or relaunch the operator: does it repeat itself?");
     return rlki_json_text("rlkaudit explain A B --elements");
 }
 

@@ -29,11 +29,11 @@ static int newer(struct rlki_facts *f, struct rlki_opinion *o)
         struct rlki_origin_version v;
         if (!t || t->state != RLK_T_DIGESTED)
             continue;
-        int rc = rlki_sync_version(f->audit, s, t->name, &t->sums, f->found->step, &v);
+        int rc = rlki_sync_version(f->audit, s, t->name, &t->sums, f->found->step, f->ev[s].e.u.weights.version, &v);
         if (rc)
             return rc;
         const char *label = f->ev[s].e.u.weights.version, *bits = rlki_names_text(&f->audit->names, v.label);
-        if (v.found && v.nth == v.newest && *label && *bits && !rlki_same_text(label, bits))
+        if (v.found && v.nth == v.newest && *label && *bits && v.other_label)
             rlki_holds(o, RLKI_M_VERSION_LABEL, RLKI_SHOWS,
                        "in %c the rollout's %.80s is labelled %.40s and holds the trainer's newest, label %.40s",
                        s ? 'B' : 'A', t->name, label, bits);
@@ -54,6 +54,10 @@ static int look(struct rlki_facts *f, struct rlki_opinion *o)
         o, RLKI_M_VERSION_LABEL, RLKI_SHOWS,
         "\"%.80s\" names other versions, and no weights tensor up to this step differs: the contents are the same",
         f->t[0]->name);
+    if (f->change.bytes && f->change.changed)
+        rlki_holds(o, RLKI_M_VERSION_LABEL, RLKI_SHOWS, "the first that differs, element %llu: %.0f in A, %.0f in B",
+                   (unsigned long long)f->change.first_flat, rlki_element(f, 0, f->change.first_flat),
+                   rlki_element(f, 1, f->change.first_flat));
     rlki_excludes(o, RLKI_M_STALE_WEIGHTS, "no weights tensor differs");
     rlki_excludes(o, RLKI_M_ATOMIC_ORDER, "versions are not computed");
     return RLK_OK;
