@@ -12,6 +12,7 @@
 #define RLKI_AUDIT_COMMANDS(BUILT, LATER)                                                                              \
     BUILT("first-diff", rlki_audit_first_diff, "name the tensor in which two recordings first differ")                 \
     BUILT("explain", rlki_audit_explain, "one event on both sides: inputs, producers, kernels, why it is a root")      \
+    BUILT("show", rlki_audit_show, "a saved result as text or as a page")                                              \
     BUILT("check", rlki_audit_check, "what one recording shows alone: findings without a second run")                  \
     BUILT("show", rlki_audit_show, "a saved result as text or as a page")                                              \
     BUILT("report", rlki_audit_report, "the cross-layout report of two recordings")                                    \
