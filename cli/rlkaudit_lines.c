@@ -82,6 +82,11 @@ const char *rlki_shortened(const char *text, unsigned columns)
         return text;
     size_t first = beginning(text, head), last = beginning(text, all - tail);
     char *copy = NULL;
+    while (rlki_columns(text + last) > tail) { /* a wide character stands across the border */
+        size_t len;
+        for (code_at((const unsigned char *)text + last, &len); len && text[last]; len--)
+            last++;
+    }
     if (asprintf(&copy, "%.*s...%s", (int)first, text, text + last) < 0)
         return "...";
     const char *out = rlki_esc(copy); /* into its pool: there is nothing left to escape */

@@ -284,9 +284,9 @@ static void put_columns(struct rlki_page *page, const struct ranks *r)
 {
     const json_t *one;
     size_t i;
-    rlki_page_raw(page,
-                  "<details><summary>The columns</summary>\n<table><thead><tr><th>#</th><th>step</th><th>phase</th>"
-                  "<th>module</th><th>collective</th><th></th></tr></thead><tbody>\n");
+    rlki_page_raw(page, "<details><summary>The columns</summary>\n<div "
+                        "class=\"scroll\"><table><thead><tr><th>#</th><th>step</th><th>phase</th>"
+                        "<th>module</th><th>collective</th><th></th></tr></thead><tbody>\n");
     json_array_foreach(r->columns, i, one)
     {
         if (i >= r->cols || !rlki_page_room(page))
@@ -302,7 +302,7 @@ static void put_columns(struct rlki_page *page, const struct ranks *r)
                                 ? "</td><td><b class=\"tag bad\">root</b></td></tr>\n"
                                 : "</td><td>downstream</td></tr>\n");
     }
-    rlki_page_raw(page, "</tbody></table></details>\n");
+    rlki_page_raw(page, "</tbody></table></div></details>\n");
 }
 
 static void put_ranks(struct rlki_page *page, const json_t *where)

@@ -290,13 +290,14 @@ static void coverage(struct rlki_lines *l, const json_t *result)
         uint64_t left = 0;
         json_object_foreach(json_object_get(c, "not_digested"), key, value) left += rlki_amount(value);
         rlki_lines_label(l, s ? "" : "coverage");
-        rlki_lines_item(
-            l, RLKI_PLAIN, "%s: %s tensors, %s by reference, %s not digested, %s of %s launches, %s dropped",
-            same ? "A and B"
-            : s  ? "B"
-                 : "A",
-            rlki_count_of(c, "tensors"), rlki_count_of(c, "by_reference"), rlki_count(left),
-            rlki_count_of(c, "launches_recorded"), rlki_count_of(c, "launches_seen"), rlki_count_of(c, "dropped"));
+        rlki_lines_item(l, RLKI_PLAIN, "%s", same ? "A and B:" : s ? "B:" : "A:");
+        rlki_lines_item(l, RLKI_PLAIN, "%s tensors", rlki_count_of(c, "tensors"));
+        rlki_lines_item(l, RLKI_PLAIN, "%s by reference", rlki_count_of(c, "by_reference"));
+        rlki_lines_item(l, left ? RLKI_YELLOW : RLKI_PLAIN, "%s not digested", rlki_count(left));
+        rlki_lines_item(l, RLKI_PLAIN, "%s of %s launches", rlki_count_of(c, "launches_recorded"),
+                        rlki_count_of(c, "launches_seen"));
+        rlki_lines_item(l, rlki_integer(c, "dropped") ? RLKI_RED : RLKI_PLAIN, "%s dropped",
+                        rlki_count_of(c, "dropped"));
     }
 }
 

@@ -85,7 +85,8 @@ def every_string(value, change):
     """The same result with each string passed through `change`, but for the words that steer what is drawn."""
     if isinstance(value, dict):
         keep = ("schema", "verdict", "status", "ranks", "role", "class", "confidence", "unit", "mode")
-        return {k: (v if k in keep and isinstance(v, str) else every_string(v, change)) for k, v in value.items()}
+        lines = ("changed", "far")
+        return {k: (v if k in keep and isinstance(v, str) or k in lines else every_string(v, change)) for k, v in value.items()}
     if isinstance(value, list):
         return [every_string(v, change) for v in value]
     return change(value) if isinstance(value, str) else value
