@@ -74,14 +74,18 @@ static void tell(struct rlk_train *run, const struct rlk_world *w, const struct 
 /* The trainer's ranks take over what the rollout's have drawn: rank i that of rank i mod the rollout's number. */
 static void hand_over(struct rlk_train *run)
 {
-    const struct rlki_named all = rlki_named_sequences(run);
+    const struct rlki_named all = rlki_named_sequences(run), logp = rlki_named_rollout_logp(run);
     const struct rlk_world *w = run->train.held > run->roll.held ? &run->train : &run->roll;
-    struct rlki_ptrs from = run->sequences;
-    for (int i = 0; i < w->held; i++)
-        from.p[i] = run->sequences.p[i % run->roll.held];
+    struct rlki_ptrs from[2] = {run->sequences, run->rollout_logp};
+    for (int i = 0; i < w->held; i++) {
+        from[0].p[i] = run->sequences.p[i % run->roll.held];
+        from[1].p[i] = run->rollout_logp.p[i % run->roll.held];
+    }
     rlki_rec_begin(run, w, "rollout", "rlk.rollout.result", NULL);
-    rlki_rec_tensor(run, w, &all, RLKI_IN(&from), false);
+    rlki_rec_tensor(run, w, &all, RLKI_IN(&from[0]), false);
+    rlki_rec_tensor(run, w, &logp, RLKI_IN(&from[1]), false);
     rlki_rec_tensor(run, w, &all, RLKI_IN(&run->sequences), true);
+    rlki_rec_tensor(run, w, &logp, RLKI_IN(&run->rollout_logp), true);
     rlki_rec_end(run, w);
 }
 

@@ -254,11 +254,17 @@ int rlk_folder_read(struct rlk_folder *f, const char *name, int ndim, int64_t ro
                     float *wide, struct rlk_kdetail *detail)
 {
     struct rlki_tensors *file = file_of(f, name);
+    if (!file)
+        return rlk_kfail(detail, RLK_K_EINVAL, "%.300s: the index does not say where %.90s is", f->dir, name);
+    return rlki_tensors_values(file, name, ndim, rows, cols, bits, wide, detail);
+}
+
+int rlki_tensors_values(struct rlki_tensors *file, const char *name, int ndim, int64_t rows, int64_t cols,
+                        uint16_t *bits, float *wide, struct rlk_kdetail *detail)
+{
     void *bytes = NULL;
     const char *dtype = "";
     size_t size = 0;
-    if (!file)
-        return rlk_kfail(detail, RLK_K_EINVAL, "%.300s: the index does not say where %.90s is", f->dir, name);
     int rc = rlki_tensors_read(file, name, ndim, rows, cols, &bytes, &size, &dtype, detail);
     if (rc)
         return rc;

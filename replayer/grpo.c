@@ -90,9 +90,29 @@ int rlki_micro_store(struct rlk_train *run, const struct rlki_micro *m, const st
     return rc;
 }
 
+/* The rlk.batch of whole samples who[i] (NULL: 0, 1, ...). */
+static void tell_rows(struct rlk_train *run, const int *who, int count)
+{
+    int32_t *runs = run->rec.tap ? malloc(((size_t)count + 1) * 4 * sizeof *runs) : NULL;
+    for (int i = 0; runs && i < count; i++) {
+        const int s = who ? who[i] : i;
+        const struct rlki_sample *p = &run->sample[s];
+        const int32_t row[4] = {s, 0, p->length, p->prompt};
+        memcpy(runs + 4 * i, row, sizeof row);
+    }
+    if (runs)
+        rlki_rec_batch(run, &run->train, count, runs);
+    free(runs);
+}
+
+void rlki_micro_tell(struct rlk_train *run, const struct rlki_micro *m)
+{
+    tell_rows(run, m->who, m->count);
+}
+
 /* The share of response tokens with an even id: any rule serves that tells the samples of a group apart. FP64, in
  * order. */
-void rlki_rewards(struct rlk_train *run)
+void rlki_rewards_of(struct rlk_train *run)
 {
     const int G = run->opt.group;
     for (int s = 0; s < run->opt.samples; s++) {
@@ -113,16 +133,22 @@ void rlki_rewards(struct rlk_train *run)
         for (int i = 0; i < G; i++)
             p[i].advantage = (p[i].reward - mean) / (sqrt(square / G) + 1e-6);
     }
+    for (int s = 0; s < run->opt.samples; s++)
+        ((float *)run->advantages.p[0])[s] = (float)run->sample[s].advantage;
+}
+
+void rlki_rewards(struct rlk_train *run)
+{
+    rlki_rewards_of(run);
     const struct rlki_named in = rlki_named_sequences(run), out = rlki_named_advantages(run);
     rlki_rec_phase(run, "advantages");
     rlki_rec_work(run, 0, 0);
     rlki_rec_pass(run, "");
+    tell_rows(run, NULL, run->opt.samples);
+    rlki_rec_attr_int(run, "group", run->opt.group);
     rlki_rec_begin(run, &run->train, "advantages", "rlk.grpo.advantage", "rlk.grpo.advantage/portable/1");
     rlki_rec_tensor(run, &run->train, &in, RLKI_IN(&run->sequences), false);
-    float *advantage = run->advantages.p[0];
-    for (int s = 0; s < run->opt.samples; s++)
-        advantage[s] = (float)run->sample[s].advantage;
-    rlki_host_spread(&run->advantages, (size_t)run->opt.samples * sizeof *advantage);
+    rlki_host_spread(&run->advantages, (size_t)run->opt.samples * sizeof(float));
     rlki_rec_tensor(run, &run->train, &out, RLKI_IN(&run->advantages), true);
     rlki_rec_end(run, &run->train);
 }
@@ -240,8 +266,8 @@ static struct terms terms_of(const struct rlk_train *run, const struct rlki_samp
     return t;
 }
 
-static const char *const sum_module[RLKI_SUMS] = {"loss.total",  "loss.pg",  "loss.kl",  "loss.pg_clipfrac",
-                                                  "loss.ppo_kl", "loss.abs", "loss.ois", "loss.weight"};
+const char *const rlki_sum_module[RLKI_SUMS] = {"loss.total",  "loss.pg",  "loss.kl",  "loss.pg_clipfrac",
+                                                "loss.ppo_kl", "loss.abs", "loss.ois", "loss.weight"};
 
 /* Host values [n] of one rank to its device memory. */
 static int put(struct rlk_train *run, const struct rlki_ptrs *to, int i, const float *from, int64_t n)
@@ -251,13 +277,8 @@ static int put(struct rlk_train *run, const struct rlki_ptrs *to, int i, const f
     return rc ? rc : rlk_exec_sync(&run->x);
 }
 
-struct loss_buffers {
-    struct rlki_ptrs *dlogp, sum[RLKI_SUMS];
-    float *host; /* [RLKI_SUMS + 2][tokens] */
-};
-
-static int rank_losses(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p, int i,
-                       struct loss_buffers *b, struct rlki_totals *totals)
+int rlki_rank_losses(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p, int i,
+                     struct rlki_losses *b, struct rlki_totals *totals)
 {
     const int cp = rlk_world_cp(p->w, i);
     const int64_t n = rlk_batch_local(m->batch, cp);
@@ -286,11 +307,13 @@ static int rank_losses(struct rlk_train *run, const struct rlki_micro *m, const 
     return rc ? rc : put(run, b->dlogp, i, g, n);
 }
 
-static void record_losses(struct rlk_train *run, const struct rlki_pass *p, const struct loss_buffers *b, bool after)
+static void record_losses(struct rlk_train *run, const struct rlki_pass *p, const struct rlki_losses *b, bool after)
 {
     struct rlki_named t = {"logp", RLK_K_FP32, 1, {{RLKI_AXIS_TOKENS, 0}}, NULL, "tp", p->b};
     if (!after) {
-        const struct rlki_named advantages = rlki_named_advantages(run);
+        const struct rlki_named advantages = rlki_named_advantages(run), drawn = rlki_named_rollout_logp(run);
+        rlki_rec_attr(run, "clip_ratio", (double)run->opt.clip_ratio);
+        rlki_rec_attr(run, "kl_coef", (double)run->opt.kl_coef);
         rlki_rec_begin(run, p->w, "loss", "rlk.grpo.loss", "rlk.grpo.loss/portable/1");
         rlki_rec_tensor(run, p->w, &t, RLKI_IN(&p->logp), false);
         for (int k = 0; k < 2; k++) {
@@ -299,12 +322,13 @@ static void record_losses(struct rlk_train *run, const struct rlki_pass *p, cons
                             RLKI_IN(run->scored ? &run->regrouped[k] : &run->kept[k][run->micro->number]), false);
         }
         rlki_rec_tensor(run, p->w, &advantages, RLKI_IN(&run->advantages), false);
+        rlki_rec_tensor(run, p->w, &drawn, RLKI_IN(&run->rollout_logp), false);
         return;
     }
     snprintf(t.name, sizeof t.name, "dlogp");
     rlki_rec_tensor(run, p->w, &t, RLKI_IN(b->dlogp), true);
     for (int k = 0; k < RLKI_SUMS; k++) {
-        snprintf(t.name, sizeof t.name, "%s", strchr(sum_module[k], '.') + 1);
+        snprintf(t.name, sizeof t.name, "%s", strchr(rlki_sum_module[k], '.') + 1);
         rlki_rec_tensor(run, p->w, &t, RLKI_IN(&b->sum[k]), true);
     }
     rlki_rec_end(run, p->w);
@@ -313,8 +337,8 @@ static void record_losses(struct rlk_train *run, const struct rlki_pass *p, cons
 int rlki_losses(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p, struct rlki_ptrs *dlogp,
                 struct rlki_totals *totals)
 {
-    struct loss_buffers b = {.dlogp = dlogp};
-    b.host = malloc((size_t)(RLKI_SUMS + 2) * ((size_t)m->tokens + 1) * sizeof *b.host);
+    struct rlki_losses b = {.dlogp = dlogp};
+    b.host = malloc(RLKI_LOSS_ROWS * ((size_t)m->tokens + 1) * sizeof *b.host);
     int rc = b.host ? 0 : rlki_fail_memory(run, "losses");
     if (!rc)
         rc = rlki_frame_take(run, p->w, p->b, 1, RLK_K_FP32, dlogp);
@@ -323,12 +347,12 @@ int rlki_losses(struct rlk_train *run, const struct rlki_micro *m, const struct 
     if (!rc)
         record_losses(run, p, &b, false);
     for (int i = 0; !rc && i < p->w->held; i++)
-        rc = rank_losses(run, m, p, i, &b, totals);
+        rc = rlki_rank_losses(run, m, p, i, &b, totals);
     if (!rc)
         record_losses(run, p, &b, true);
     for (int k = 0; !rc && k < RLKI_SUMS; k++) {
         double sum[2] = {0.0, 0.0};
-        rc = rlk_loss_sum(p->w, p->b, sum_module[k], RLKI_CF(&b.sum[k]), NULL, sum);
+        rc = rlk_loss_sum(p->w, p->b, rlki_sum_module[k], RLKI_CF(&b.sum[k]), NULL, sum);
         totals->sum[k] += sum[0];
     }
     free(b.host);
@@ -336,6 +360,38 @@ int rlki_losses(struct rlk_train *run, const struct rlki_micro *m, const struct 
 }
 
 /* Entropy of every predicted token, from whole rows of log-softmax: FP64, words ascending. */
+int rlki_entropies(struct rlk_train *run, const struct rlki_micro *m, const struct rlk_world *w, int64_t V,
+                   const struct rlki_ptrs *z, const struct rlki_ptrs *h)
+{
+    float *row = malloc((size_t)V * sizeof *row), *host = malloc(((size_t)m->tokens + 1) * sizeof *host);
+    int rc = row && host ? 0 : rlki_fail_memory(run, "entropies");
+    for (int i = 0; !rc && i < w->held; i++) {
+        const int cp = rlk_world_cp(w, i);
+        const int64_t n = rlk_batch_local(m->batch, cp);
+        const int32_t *map = rlk_batch_map(m->batch, cp);
+        if (rlk_world_tp(w, i) != 0) { /* the same rows: TP peers take the first one's values */
+            rc = n ? rlk_exec_download(&run->x, host, h->p[i - rlk_world_tp(w, i)], (size_t)n * sizeof *host) : 0;
+        } else {
+            for (int64_t k = 0; !rc && k < n; k++) {
+                const struct rlki_sample *s = &run->sample[m->owner[map[k]]];
+                double sum = 0.0;
+                host[k] = 0.0f;
+                if (m->at[map[k]] < 0)
+                    continue;
+                rc = rlk_exec_download(&run->x, row, (const float *)z->p[i] + k * V, (size_t)V * sizeof *row);
+                for (int64_t v = 0; v < V; v++)
+                    sum -= (double)rlkn_exp(row[v]) * (double)row[v];
+                host[k] = (float)(sum / ((double)run->opt.samples * (double)(s->length - s->prompt)));
+            }
+        }
+        if (!rc)
+            rc = put(run, h, i, host, n);
+    }
+    free(host);
+    free(row);
+    return rc;
+}
+
 int rlki_entropy(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p,
                  struct rlki_totals *totals)
 {
@@ -344,14 +400,12 @@ int rlki_entropy(struct rlk_train *run, const struct rlki_micro *m, const struct
     const struct rlki_named y = {"y", RLK_K_FP32, 2, {{RLKI_AXIS_TOKENS, 0}, {RLKI_AXIS_WHOLE, V}}, NULL, "tp", p->b};
     const struct rlki_named x = {"x", RLK_K_FP32, 1, {{RLKI_AXIS_TOKENS, 0}}, NULL, "tp", p->b};
     struct rlki_ptrs z, h;
-    float *row = malloc((size_t)V * sizeof *row), *host = malloc(((size_t)m->tokens + 1) * sizeof *host);
-    int rc = row && host ? 0 : rlki_fail_memory(run, "entropies");
-    if (!rc)
-        rc = rlki_frame_take(run, p->w, p->b, V, RLK_K_FP32, &z);
+    int rc = rlki_frame_take(run, p->w, p->b, V, RLK_K_FP32, &z);
     if (!rc)
         rc = rlki_frame_take(run, p->w, p->b, 1, RLK_K_FP32, &h);
     if (!rc)
         rc = rlk_logits(p->w, p->b, &l, RLKI_IN(&p->h), RLKI_F(&z));
+    rlki_rec_attr(run, "temperature", (double)l.temperature);
     if (!rc)
         rc = rlk_log_softmax(p->w, p->b, "lm_head", V, l.temperature, RLKI_CF(&z), RLKI_F(&z));
     const bool live = !rc && !run->x.measuring;
@@ -360,28 +414,8 @@ int rlki_entropy(struct rlk_train *run, const struct rlki_micro *m, const struct
         rlki_rec_combines(run, p->w, false);
         rlki_rec_tensor(run, p->w, &y, RLKI_IN(&z), false);
     }
-    for (int i = 0; !rc && live && i < p->w->held; i++) {
-        const int cp = rlk_world_cp(p->w, i);
-        const int64_t n = rlk_batch_local(m->batch, cp);
-        const int32_t *map = rlk_batch_map(m->batch, cp);
-        if (rlk_world_tp(p->w, i) != 0) { /* the same rows: TP peers take the first one's values */
-            rc = n ? rlk_exec_download(&run->x, host, h.p[i - rlk_world_tp(p->w, i)], (size_t)n * sizeof *host) : 0;
-        } else {
-            for (int64_t k = 0; !rc && k < n; k++) {
-                const struct rlki_sample *s = &run->sample[m->owner[map[k]]];
-                double sum = 0.0;
-                host[k] = 0.0f;
-                if (m->at[map[k]] < 0)
-                    continue;
-                rc = rlk_exec_download(&run->x, row, (const float *)z.p[i] + k * V, (size_t)V * sizeof *row);
-                for (int64_t v = 0; v < V; v++)
-                    sum -= (double)rlkn_exp(row[v]) * (double)row[v];
-                host[k] = (float)(sum / ((double)run->opt.samples * (double)(s->length - s->prompt)));
-            }
-        }
-        if (!rc)
-            rc = put(run, &h, i, host, n);
-    }
+    if (live && !rc)
+        rc = rlki_entropies(run, m, p->w, V, &z, &h);
     if (live) {
         rlki_rec_tensor(run, p->w, &x, RLKI_IN(&h), true);
         rlki_rec_end(run, p->w);
@@ -390,7 +424,5 @@ int rlki_entropy(struct rlk_train *run, const struct rlki_micro *m, const struct
     if (!rc)
         rc = rlk_loss_sum(p->w, p->b, "loss.entropy", RLKI_CF(&h), NULL, sum);
     totals->entropy += sum[0];
-    free(host);
-    free(row);
     return rc;
 }

@@ -54,6 +54,13 @@ static void adds_to(const struct rlki_pass *p, int param)
     rlki_rec_also(p->run, &t, &p->run->grad[param]);
 }
 
+/* The next operator reads this parameter and does not say so. */
+static void reads(const struct rlki_pass *p, const char *name, int param)
+{
+    const struct rlki_named t = rlki_named_parameter(&p->run->param[param], name, T);
+    rlki_rec_also(p->run, &t, &p->weight[param]);
+}
+
 static int final_norm(const struct rlk_train *run)
 {
     return 1 + run->opt.model.layers * RLKI_SLOTS;
@@ -62,6 +69,22 @@ static int final_norm(const struct rlk_train *run)
 static int take(struct rlki_pass *p, int64_t width, enum rlk_ktype type, struct rlki_ptrs *out)
 {
     return rlki_frame_take(p->run, p->w, p->b, width, type, out);
+}
+
+static void attr_eps(const struct rlki_pass *p)
+{
+    rlki_rec_attr(p->run, "eps", (double)p->run->opt.model.eps);
+}
+
+static void attr_rope(const struct rlki_pass *p, bool inverse)
+{
+    rlki_rec_attr(p->run, "theta", p->run->opt.model.theta);
+    rlki_rec_attr_int(p->run, "inverse", inverse);
+}
+
+static void attr_temperature(const struct rlki_pass *p, const struct rlk_logp *l)
+{
+    rlki_rec_attr(p->run, "temperature", (double)l->temperature);
 }
 
 static int project(struct rlki_pass *p, int layer, struct layer *a)
@@ -83,12 +106,16 @@ static int project(struct rlki_pass *p, int layer, struct layer *a)
                               RLKI_IN(weight(p, layer, RLKI_K)), a->k.p));
     TRY(rlk_linear_column_fwd(p->w, p->b, path(layer, "self_attn.v_proj").text, H, KV, T, RLKI_IN(&a->h1),
                               RLKI_IN(weight(p, layer, RLKI_V)), a->v.p));
+    attr_eps(p);
     TRY(rlk_headnorm_fwd(p->w, p->b, path(layer, "self_attn.q_norm").text, s->heads, d, T, s->eps, RLKI_IN(&a->q),
                          RLKI_IN(weight(p, layer, RLKI_QNORM)), a->qr.p, RLKI_F(&a->rstdq)));
+    attr_eps(p);
     TRY(rlk_headnorm_fwd(p->w, p->b, path(layer, "self_attn.k_norm").text, s->kv_heads, d, T, s->eps, RLKI_IN(&a->k),
                          RLKI_IN(weight(p, layer, RLKI_KNORM)), a->kr.p, RLKI_F(&a->rstdk)));
+    attr_rope(p, false);
     TRY(rlk_rope(p->w, p->b, path(layer, "self_attn.rotary_q").text, s->heads, d, T, p->run->rope, false,
                  RLKI_IN(&a->qr), a->qr.p));
+    attr_rope(p, false);
     return rlk_rope(p->w, p->b, path(layer, "self_attn.rotary_k").text, s->kv_heads, d, T, p->run->rope, false,
                     RLKI_IN(&a->kr), a->kr.p);
 }
@@ -101,19 +128,12 @@ static int cached(struct rlki_pass *p, int layer, const struct rlk_attention *at
     const struct rlki_named in_k = {
         "k",  T,    3,   {{RLKI_AXIS_TOKENS, 0}, {RLKI_AXIS_SLABS, s->kv_heads}, {RLKI_AXIS_WHOLE, s->head_dim}},
         NULL, NULL, p->b};
-    const struct rlki_named cache = {
-        "k_cache",
-        T,
-        3,
-        {{RLKI_AXIS_WHOLE, run->rec.cache_rows}, {RLKI_AXIS_SLABS, s->kv_heads}, {RLKI_AXIS_WHOLE, s->head_dim}},
-        NULL,
-        NULL,
-        NULL};
-    struct rlki_named in_v = in_k, v_cache = cache;
+    const struct rlki_named cache = rlki_named_cache(run, "k_cache", s->kv_heads, s->head_dim);
+    const struct rlki_named v_cache = rlki_named_cache(run, "v_cache", s->kv_heads, s->head_dim);
+    struct rlki_named in_v = in_k;
     struct rlki_ptrs *kc = &p->k_cache[layer], *vc = &p->v_cache[layer];
     int rc;
     memcpy(in_v.name, "v", 2);
-    memcpy(v_cache.name, "v_cache", 8);
     const bool live = !run->x.measuring;
     if (live) {
         rlki_rec_begin(run, p->w, path(layer, "self_attn.cache").text, "rlk.attention.append", NULL);
@@ -155,6 +175,7 @@ static int layer_forward(struct rlki_pass *p, int layer, const struct rlki_ptrs 
     TRY(take(p, H, T, out));
     TRY(take(p, H, T, &a->h1));
     TRY(take(p, 1, F, &a->rstd1));
+    attr_eps(p);
     TRY(rlk_rmsnorm_fwd(p->w, p->b, path(layer, "input_layernorm").text, H, T, s->eps, RLKI_IN(x),
                         RLKI_IN(weight(p, layer, RLKI_NORM1)), a->h1.p, RLKI_F(&a->rstd1)));
     TRY(project(p, layer, a));
@@ -173,6 +194,7 @@ static int layer_forward(struct rlki_pass *p, int layer, const struct rlki_ptrs 
     TRY(rlk_add(p->w, p->b, path(layer, "residual_attn").text, H, T, RLKI_IN(x), RLKI_IN(&y), a->x2.p));
     TRY(take(p, H, T, &a->h2));
     TRY(take(p, 1, F, &a->rstd2));
+    attr_eps(p);
     TRY(rlk_rmsnorm_fwd(p->w, p->b, path(layer, "post_attention_layernorm").text, H, T, s->eps, RLKI_IN(&a->x2),
                         RLKI_IN(weight(p, layer, RLKI_NORM2)), a->h2.p, RLKI_F(&a->rstd2)));
     TRY(take(p, I / tp, T, &a->gate));
@@ -204,6 +226,7 @@ int rlki_forward(struct rlki_pass *p)
     p->x = x;
     TRY(take(p, s->hidden, T, &p->h));
     TRY(take(p, 1, F, &p->rstd));
+    attr_eps(p);
     return rlk_rmsnorm_fwd(p->w, p->b, "model.norm", s->hidden, T, s->eps, RLKI_IN(&x),
                            RLKI_IN(&p->weight[final_norm(run)]), p->h.p, RLKI_F(&p->rstd));
 }
@@ -228,6 +251,7 @@ int rlki_logp(struct rlki_pass *p)
     TRY(take(p, 3, F, &p->stats));
     const struct rlki_named tokens = rlki_named_sequences(p->run);
     rlki_rec_also(p->run, &tokens, &p->run->sequences);
+    attr_temperature(p, &l);
     return rlk_logp_fwd(p->w, p->b, &l, RLKI_IN(&p->h), RLKI_F(&p->logp), RLKI_F(&p->stats));
 }
 
@@ -251,8 +275,10 @@ static int attention_backward(struct rlki_pass *p, int layer, const struct layer
                       RLKI_F(gradient(p, layer, RLKI_O))));
     TRY(rlk_attention_bwd(p->w, p->b, &at, RLKI_IN(&dout), RLKI_IN(&a->qr), RLKI_IN(&a->kr), RLKI_IN(&a->v),
                           RLKI_IN(&a->o), RLKI_CF(&a->lse), dq.p, dk.p, dv.p));
+    attr_rope(p, true);
     TRY(rlk_rope(p->w, p->b, path(layer, "self_attn.rotary_q").text, s->heads, d, T, p->run->rope, true, RLKI_IN(&dq),
                  dq.p));
+    attr_rope(p, true);
     TRY(rlk_rope(p->w, p->b, path(layer, "self_attn.rotary_k").text, s->kv_heads, d, T, p->run->rope, true,
                  RLKI_IN(&dk), dk.p));
     adds_to(p, rlki_layer_param(layer, RLKI_QNORM));
@@ -300,6 +326,9 @@ static int layer_backward(struct rlki_pass *p, int layer, const struct rlki_ptrs
     adds_to(p, rlki_layer_param(layer, RLKI_GATE));
     adds_to(p, rlki_layer_param(layer, RLKI_UP));
     adds_to(p, rlki_layer_param(layer, RLKI_DOWN));
+    reads(p, "w_gate", rlki_layer_param(layer, RLKI_GATE));
+    reads(p, "w_up", rlki_layer_param(layer, RLKI_UP));
+    reads(p, "w_down", rlki_layer_param(layer, RLKI_DOWN));
     TRY(rlk_ffn_bwd(p->w, p->b, &ffn, RLKI_IN(d), RLKI_IN(&a->h2), (rlk_out)a->gate.p, (rlk_out)a->up.p,
                     RLKI_IN(&a->act), dh.p, RLKI_F(gradient(p, layer, RLKI_GATE)), RLKI_F(gradient(p, layer, RLKI_UP)),
                     RLKI_F(gradient(p, layer, RLKI_DOWN))));
@@ -328,6 +357,8 @@ int rlki_backward(struct rlki_pass *p, const struct rlki_ptrs *dlogp)
     TRY(take(p, s->hidden, T, &dh));
     TRY(take(p, s->hidden, T, &d));
     adds_to(p, run->opt.model.tied ? RLKI_EMBED : run->params - 1);
+    rlki_rec_also(run, &tokens, &run->sequences);
+    attr_temperature(p, &l);
     TRY(rlk_logp_bwd(p->w, p->b, &l, RLKI_IN(&p->h), RLKI_CF(&p->stats), RLKI_CF(dlogp), dh.p,
                      RLKI_F(rlki_head(run, run->grad))));
     adds_to(p, final_norm(run));

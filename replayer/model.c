@@ -32,7 +32,7 @@ const struct rlk_model_shape *rlk_model_find(const char *name)
 
 static struct rlki_weight matrix(const char *name, int64_t rows, int64_t cols, enum rlk_cut cut, bool vocab)
 {
-    struct rlki_weight w = {"", rows, cols, 2, cut, vocab, true, 0.02f};
+    struct rlki_weight w = {"", rows, cols, 2, cut, vocab, true, RLKI_DEVIATION};
     snprintf(w.name, sizeof w.name, "%s", name);
     return w;
 }

@@ -171,11 +171,13 @@ static void heard_begin(void *self, const struct rlk_op_event *event)
     struct rlk_train *run = self;
     struct rlki_rec *r = &run->rec;
     rlki_plant_begin(run, event);
-    if (!r->tap || ours(event->op))
+    if (!r->tap || r->muted || ours(event->op))
         return;
     struct rlk_tap_ctx *ctx = r->ctx[event->rank];
     r->tap->module_begin(ctx, event->module);
     r->op[event->rank] = r->tap->op_begin(ctx, event->op, event->contract);
+    for (int k = 0; k < r->attrs; k++)
+        r->tap->op_attr(r->op[event->rank], &r->attr[k]);
     const struct rlk_world *w = run->in_rollout ? &run->roll : &run->train;
     for (int k = 0; r->op[event->rank] && k < r->extras; k++) {
         struct placed p;
@@ -248,7 +250,9 @@ static void heard_end(void *self, const struct rlk_op_event *event)
     struct rlki_rec *r = &run->rec;
     if (!r->tap || ours(event->op))
         return;
-    r->extras = 0; /* every rank has begun by now */
+    r->extras = r->attrs = 0; /* every rank has begun by now */
+    if (r->muted)
+        return;
     combines(run, run->in_rollout ? &run->roll : &run->train, event->rank, event->groups);
     r->tap->op_end(r->op[event->rank]);
     r->op[event->rank] = NULL;
@@ -258,7 +262,7 @@ static void heard_end(void *self, const struct rlk_op_event *event)
 void rlki_rec_also(struct rlk_train *run, const struct rlki_named *t, const struct rlki_ptrs *data)
 {
     struct rlki_rec *r = &run->rec;
-    if (r->tap && !run->x.measuring && r->extras < 4)
+    if (r->tap && !run->x.measuring && r->extras < 8)
         r->extra[r->extras++] = (struct rlki_extra){*t, data};
 }
 
@@ -270,6 +274,11 @@ static void tell_program(struct rlk_train *run)
     run->rec.tap->meta("layout", text);
     snprintf(text, sizeof text, "tp%dcp%d", o->rollout_tp, o->rollout_cp);
     run->rec.tap->meta("rlktrain.rollout_layout", text);
+    run->rec.tap->meta("rlk.program", "1");
+    if (run->rec.program) {
+        run->rec.tap->meta("rlktrain.program", run->rec.program);
+        return;
+    }
     snprintf(
         text, sizeof text,
         "model=%s seed=%llu samples=%d group=%d prompt=%d new=%d stop_ids=%d micro_batches=%d temperature=%.9g "
@@ -352,34 +361,74 @@ void rlki_rec_begin(struct rlk_train *run, const struct rlk_world *w, const char
                     const char *contract)
 {
     struct rlki_rec *r = &run->rec;
-    for (int i = 0; r->tap && i < w->held; i++) {
+    for (int i = 0; r->tap && !r->muted && i < w->held; i++) {
         r->tap->module_begin(r->ctx[w->rank[i]], module);
         r->op[w->rank[i]] = r->tap->op_begin(r->ctx[w->rank[i]], op, contract);
+        for (int k = 0; k < r->attrs; k++)
+            r->tap->op_attr(r->op[w->rank[i]], &r->attr[k]);
     }
+    r->attrs = 0;
 }
 
 void rlki_rec_end(struct rlk_train *run, const struct rlk_world *w)
 {
     struct rlki_rec *r = &run->rec;
-    for (int i = 0; r->tap && i < w->held; i++) {
+    for (int i = 0; r->tap && !r->muted && i < w->held; i++) {
         r->tap->op_end(r->op[w->rank[i]]);
         r->op[w->rank[i]] = NULL;
         r->tap->module_end(r->ctx[w->rank[i]]);
     }
 }
 
-void rlki_rec_attr(struct rlk_train *run, const struct rlk_world *w, const char *key, double value)
+void rlki_rec_attr_put(struct rlk_train *run, const struct rlk_attr *attr)
+{
+    struct rlki_rec *r = &run->rec;
+    if (r->tap && !run->x.measuring && r->attrs < (int)(sizeof r->attr / sizeof r->attr[0]))
+        r->attr[r->attrs++] = *attr;
+}
+
+void rlki_rec_attr(struct rlk_train *run, const char *key, double value)
 {
     const struct rlk_attr a = {key, RLK_ATTR_DOUBLE, 0, value, NULL};
-    for (int i = 0; run->rec.tap && i < w->held; i++)
-        run->rec.tap->op_attr(run->rec.op[w->rank[i]], &a);
+    rlki_rec_attr_put(run, &a);
+}
+
+void rlki_rec_attr_int(struct rlk_train *run, const char *key, int64_t value)
+{
+    const struct rlk_attr a = {key, RLK_ATTR_INT, value, 0.0, NULL};
+    rlki_rec_attr_put(run, &a);
+}
+
+void rlki_rec_batch(struct rlk_train *run, const struct rlk_world *w, int n, const int32_t *runs)
+{
+    static const struct rlk_attr side[2] = {{"side", RLK_ATTR_STRING, 0, 0.0, "trainer"},
+                                            {"side", RLK_ATTR_STRING, 0, 0.0, "rollout"}};
+    const struct rlki_named t = {
+        .name = "runs",
+        .type = RLK_K_INT32,
+        .ndim = 2,
+        .dim = {{RLKI_AXIS_WHOLE, n}, {RLKI_AXIS_WHOLE, 4}},
+        .replica = "world",
+    };
+    struct rlki_ptrs at;
+    if (!run->rec.tap)
+        return;
+    for (int i = 0; i < w->held; i++)
+        at.p[i] = (void *)(uintptr_t)runs;
+    rlki_rec_attr_put(run, &side[w == &run->roll]);
+    rlki_rec_attr_int(run, "samples", run->opt.samples);
+    rlki_rec_begin(run, w, "batch", "rlk.batch", NULL);
+    run->rec.payload = true;
+    rlki_rec_tensor(run, w, &t, RLKI_IN(&at), true);
+    run->rec.payload = false;
+    rlki_rec_end(run, w);
 }
 
 void rlki_rec_combines(struct rlk_train *run, const struct rlk_world *w, bool cp)
 {
     unsigned groups = w->lat.tp > 1 ? 1u << RLK_GROUP_TP : 0;
     groups |= cp && w->lat.cp > 1 ? 1u << RLK_GROUP_CP : 0;
-    for (int i = 0; run->rec.tap && i < w->held; i++)
+    for (int i = 0; run->rec.tap && !run->rec.muted && i < w->held; i++)
         combines(run, w, w->rank[i], groups);
 }
 
@@ -414,7 +463,7 @@ void rlki_rec_weights(struct rlk_train *run, const struct rlk_world *w, const ch
                       const struct rlki_ptrs *weight)
 {
     struct rlki_rec *r = &run->rec;
-    for (int i = 0; r->tap && i < w->held; i++) {
+    for (int i = 0; r->tap && !r->muted && i < w->held; i++) {
         struct rlk_tap_op *op = r->tap->weights_begin(r->ctx[w->rank[i]], version, side);
         for (int p = 0; op && p < run->params; p++) {
             const struct rlki_named t = rlki_named_parameter(&run->param[p], run->param[p].name, RLK_K_BF16);
@@ -426,42 +475,61 @@ void rlki_rec_weights(struct rlk_train *run, const struct rlk_world *w, const ch
     }
 }
 
-void rlki_rec_leaves(struct rlk_train *run)
+static void one_leaf(struct rlk_train *run, int i, const struct rlki_named *t, const void *data,
+                     const struct rlki_source *source)
 {
     struct rlki_rec *r = &run->rec;
     const struct rlk_world *w = &run->train;
-    for (int p = 0; r->tap && p < run->params; p++) {
-        char where[600] = "", sha256[65] = "";
-        const bool read =
-            run->opt.folder && rlk_folder_source(run->opt.folder, run->param[p].name, where, sha256, NULL) == 0;
-        for (int i = 0; i < w->held; i++) {
-            const struct rlki_named t = rlki_named_parameter(&run->param[p], run->param[p].name, RLK_K_BF16);
-            struct placed at;
-            if (!place_of(w, &t, i, &at))
-                continue;
-            const struct rlki_known *k = known(r, run->weight[p].p[i]);
-            const uint64_t n = (uint64_t)rlki_local_elements(w, &run->param[p], i);
-            uint64_t shape[3];
-            for (int d = 0; d < t.ndim; d++)
-                shape[d] = at.nspans[d] == RLK_K_WHOLE ? at.shape[d] : 0;
-            for (int d = 0, s = 0; d < t.ndim; d++)
-                for (uint32_t j = 0; at.nspans[d] != RLK_K_WHOLE && j < at.nspans[d]; j++)
-                    shape[d] += at.span[s++].extent;
-            const struct rlk_place place = {at.at.ndim, at.shape,      at.nspans, (const void *)at.span,
-                                            NULL,       at.at.replica, NULL};
-            const struct rlk_tap_tensor tensor = {.name = t.name,
-                                                  .view = {.dtype = (enum rlk_dtype)t.type,
-                                                           .ndim = (uint32_t)t.ndim,
-                                                           .shape = shape,
-                                                           .storage = run->weight[p].p[i],
-                                                           .storage_bytes = n * rlk_ktype_bytes(t.type)},
-                                                  .place = &place,
-                                                  .generation = k ? k->generation : 0,
-                                                  .version = k ? k->version : 0};
-            r->tap->leaf(r->ctx[w->rank[i]], &tensor, read ? where : NULL, read ? sha256 : NULL,
-                         run->opt.folder ? NULL : RLKI_GENERATOR, run->opt.folder ? 0 : run->opt.seed);
-        }
+    struct placed at;
+    uint64_t shape[3] = {0}, n = 1;
+    if (!place_of(w, t, i, &at))
+        return;
+    for (int d = 0, s = 0; d < t->ndim; d++) {
+        shape[d] = at.nspans[d] == RLK_K_WHOLE ? at.shape[d] : 0;
+        for (uint32_t j = 0; at.nspans[d] != RLK_K_WHOLE && j < at.nspans[d]; j++)
+            shape[d] += at.span[s++].extent;
+        n *= shape[d];
     }
+    const struct rlki_known *k = known(r, data);
+    const struct rlk_place place = {at.at.ndim, at.shape, at.nspans, (const void *)at.span, NULL, at.at.replica, NULL};
+    const struct rlk_tap_tensor tensor = {.name = t->name,
+                                          .view = {.dtype = (enum rlk_dtype)t->type,
+                                                   .ndim = (uint32_t)t->ndim,
+                                                   .shape = shape,
+                                                   .storage = data,
+                                                   .storage_bytes = n * rlk_ktype_bytes(t->type)},
+                                          .place = &place,
+                                          .generation = k ? k->generation : 0,
+                                          .version = k ? k->version : 0};
+    r->tap->leaf(r->ctx[w->rank[i]], &tensor, source->reference, source->sha256, source->generator, source->seed);
+}
+
+void rlki_rec_leaf(struct rlk_train *run, const struct rlki_weight *p, const char *prefix, enum rlk_ktype type,
+                   const struct rlki_ptrs *at, const struct rlki_source *source)
+{
+    char name[160];
+    snprintf(name, sizeof name, "%s%s", prefix, p->name);
+    const struct rlki_named t = rlki_named_parameter(p, name, type);
+    for (int i = 0; run->rec.tap && !run->rec.muted && i < run->train.held; i++)
+        one_leaf(run, i, &t, at->p[i], source);
+}
+
+void rlki_rec_leaves(struct rlk_train *run)
+{
+    static const char *const prefix[] = {"", RLKI_REF, RLKI_MASTER, RLKI_EXP_AVG, RLKI_EXP_AVG_SQ};
+    struct rlki_ptrs *const set[] = {run->weight, run->ref, run->master, run->m, run->v};
+    static const struct rlki_source zeros = {NULL, NULL, RLKI_ZEROS, 0};
+    for (int k = 0; run->rec.tap && k < 5; k++)
+        for (int p = 0; p < run->params; p++) {
+            char where[600] = "", sha256[65] = "";
+            struct rlki_source from = {NULL, NULL, RLKI_GENERATOR, run->opt.seed};
+            if (run->opt.folder && k < 3)
+                from = rlk_folder_source(run->opt.folder, run->param[p].name, where, sha256, NULL)
+                           ? (struct rlki_source){0}
+                           : (struct rlki_source){where, sha256, NULL, 0};
+            rlki_rec_leaf(run, &run->param[p], prefix[k], k < 2 ? RLK_K_BF16 : RLK_K_FP32, &set[k][p],
+                          k < 3 ? &from : &zeros);
+        }
 }
 
 /* A time is a note, not a metric: it says how long this run took, and is never a difference between two. It is known
@@ -479,16 +547,18 @@ static void record_time(struct rlk_train *run, const char *name, double value)
 
 void rlki_rec_metric(struct rlk_train *run, const char *name, double value)
 {
-    if (run->rec.tap && strncmp(name, "perf/", 5) == 0)
+    if (!run->rec.tap || run->rec.muted)
+        return;
+    if (strncmp(name, "perf/", 5) == 0)
         record_time(run, name, value);
-    else if (run->rec.tap)
+    else
         run->rec.tap->metric(run->rec.ctx[0], name, value);
 }
 
 void rlki_rec_readbacks(struct rlk_train *run)
 {
     struct rlk_readback all[64];
-    if (!run->rec.tap)
+    if (!run->rec.tap || run->rec.muted)
         return;
     size_t n = rlk_policy_readbacks(run->policy, all, 64);
     for (size_t i = 0; i < n && i < 64; i++) {
@@ -507,7 +577,7 @@ void rlki_rec_request(struct rlk_train *run, int sample)
     const struct rlki_sample *p = &run->sample[sample];
     char id[32], version[32];
     const char *versions[1] = {version};
-    if (!run->rec.tap)
+    if (!run->rec.tap || run->rec.muted)
         return;
     int64_t *token = malloc((size_t)p->length * sizeof *token);
     if (!token)

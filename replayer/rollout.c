@@ -3,6 +3,7 @@
 
 #include "kernels/rlk_num.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,13 @@ struct decode {
     float *host;
 };
 
+int32_t rlki_prompt_token(uint64_t seed, int64_t step, int64_t group, int32_t at, int64_t vocab)
+{
+    uint32_t t[4] = {(uint32_t)at, (uint32_t)group, (uint32_t)step, 0x70726f6du};
+    rlkn_philox(t, (uint32_t)seed, (uint32_t)(seed >> 32));
+    return (int32_t)(t[0] % (uint32_t)vocab);
+}
+
 /* Prompts depend on (seed, step, group of samples) only. */
 static void make_prompts(struct rlk_train *run)
 {
@@ -33,11 +41,8 @@ static void make_prompts(struct rlk_train *run)
         rlkn_philox(c, (uint32_t)o->seed, (uint32_t)(o->seed >> 32));
         p->prompt = 8 + (int32_t)(c[0] % (uint32_t)(o->prompt - 7));
         p->length = p->prompt;
-        for (int32_t i = 0; i < p->prompt; i++) {
-            uint32_t t[4] = {(uint32_t)i, (uint32_t)(s / o->group), (uint32_t)run->step, 0x70726f6du};
-            rlkn_philox(t, (uint32_t)o->seed, (uint32_t)(o->seed >> 32));
-            p->token[i] = (int32_t)(t[0] % (uint32_t)o->model.vocab);
-        }
+        for (int32_t i = 0; i < p->prompt; i++)
+            p->token[i] = rlki_prompt_token(o->seed, run->step, s / o->group, i, o->model.vocab);
     }
 }
 
@@ -50,6 +55,24 @@ struct rlki_named rlki_named_sequences(const struct rlk_train *run)
         NULL};
 }
 
+/* The event rlk.batch of whole prompts, or of the batch of an iteration. */
+static int tell_batch(struct rlk_train *run, const struct decode *d)
+{
+    const int n = d ? d->live : run->opt.samples;
+    int32_t *runs = malloc(((size_t)n + 1) * 4 * sizeof *runs);
+    if (!runs)
+        return rlki_fail_memory(run, "a batch");
+    for (int i = 0; i < n; i++) {
+        const int s = d ? d->who[i] : i;
+        const int32_t row[4] = {s, d ? d->first[i] : 0, d ? d->length[i] : run->sample[s].prompt,
+                                run->sample[s].prompt};
+        memcpy(runs + 4 * i, row, sizeof row);
+    }
+    rlki_rec_batch(run, &run->roll, n, runs);
+    free(runs);
+    return 0;
+}
+
 /* What the samples hold now, as one tensor: made of the prompts (drawn NULL), or of what it was and drawn tokens. */
 static void tell_sequences(struct rlk_train *run, const struct decode *d)
 {
@@ -60,6 +83,13 @@ static void tell_sequences(struct rlk_train *run, const struct decode *d)
         "y",  RLK_K_FP32,         2, {{RLKI_AXIS_TOKENS, 0}, {RLKI_AXIS_WHOLE, run->opt.model.vocab}}, NULL,
         "tp", d ? d->batch : NULL};
     const struct rlki_named token = {"token", RLK_K_INT32, 1, {{RLKI_AXIS_TOKENS, 0}}, NULL, "tp", d ? d->batch : NULL};
+    if (!d) {
+        rlki_rec_attr_int(run, "seed", (int64_t)run->opt.seed);
+        rlki_rec_attr_int(run, "step", run->step);
+        rlki_rec_attr_int(run, "group", run->opt.group);
+        rlki_rec_attr_int(run, "vocab", run->opt.model.vocab);
+        rlki_rec_attr_int(run, "new", run->opt.fresh);
+    }
     rlki_rec_begin(run, &run->roll, "rollout", d ? "rlk.rollout.append" : "rlk.rollout.prompts", NULL);
     if (d) {
         rlki_rec_combines(run, &run->roll, true);
@@ -111,8 +141,13 @@ static int one_pass(void *arg)
         rc = rlki_frame_take(run, p.w, p.b, 1, RLK_K_INT32, &d->token);
     if (!rc)
         rc = rlk_logits(p.w, p.b, &l, RLKI_IN(&p.h), RLKI_F(&d->z));
+    rlki_rec_attr(run, "temperature", (double)s.temperature);
+    rlki_rec_attr(run, "top_p", (double)s.top_p);
+    rlki_rec_attr_int(run, "seed", (int64_t)s.seed);
+    rlki_rec_attr_int(run, "step", (int64_t)s.step);
     if (!rc)
         rc = rlk_sample(p.w, p.b, &s, RLKI_CF(&d->z), (int32_t *const *)(void *const *)d->token.p);
+    rlki_rec_attr(run, "temperature", (double)l.temperature);
     if (!rc)
         rc = rlk_log_softmax(p.w, p.b, "lm_head", V, l.temperature, RLKI_CF(&d->z), RLKI_F(&d->y));
     return rc;
@@ -173,6 +208,8 @@ static int iterate(struct decode *d, int64_t iteration)
     rlki_rec_phase(run, iteration ? "rollout-decode" : "rollout-prefill");
     rlki_rec_work(run, 0, iteration);
     rlki_rec_pass(run, "fwd");
+    if (!rc)
+        rc = tell_batch(run, d);
     if (!rc && iteration <= 1)
         rc = rlki_room(run, one_pass, d);
     if (!rc)
@@ -193,6 +230,31 @@ static int iterate(struct decode *d, int64_t iteration)
     d->batch = NULL;
     rlki_frame_back(run, mark);
     return rc;
+}
+
+struct rlki_named rlki_named_cache(const struct rlk_train *run, const char *name, int kv_heads, int head_dim)
+{
+    struct rlki_named t = {
+        "",   T,
+        3,    {{RLKI_AXIS_WHOLE, run->rec.cache_rows}, {RLKI_AXIS_SLABS, kv_heads}, {RLKI_AXIS_WHOLE, head_dim}},
+        NULL, NULL,
+        NULL};
+    snprintf(t.name, sizeof t.name, "%s", name);
+    return t;
+}
+
+/* Empty caches have a producer. */
+static void tell_caches(struct rlk_train *run, const struct decode *d)
+{
+    const struct rlk_model_shape *s = &run->opt.model;
+    rlki_rec_begin(run, &run->roll, "rollout.cache", "rlk.zero", "rlk.zero/portable/1");
+    for (int l = 0; l < 2 * s->layers; l++) {
+        char name[32];
+        snprintf(name, sizeof name, "%c_cache.%d", l % 2 ? 'v' : 'k', l / 2);
+        const struct rlki_named t = rlki_named_cache(run, name, s->kv_heads, s->head_dim);
+        rlki_rec_tensor(run, &run->roll, &t, RLKI_IN(l % 2 ? &d->v_cache[l / 2] : &d->k_cache[l / 2]), true);
+    }
+    rlki_rec_end(run, &run->roll);
 }
 
 static int decode_alloc(struct decode *d)
@@ -229,6 +291,8 @@ static int decode_alloc(struct decode *d)
     if (!rc)
         rc = rlk_exec_sync(&run->x);
     free(zeros);
+    if (!rc)
+        tell_caches(run, d);
     return rc;
 }
 
@@ -242,8 +306,10 @@ int rlki_rollout(struct rlk_train *run)
     rlki_rec_phase(run, "rollout-prefill");
     rlki_rec_work(run, 0, 0);
     rlki_rec_pass(run, "fwd");
+    int rc = tell_batch(run, NULL);
     tell_sequences(run, NULL);
-    int rc = decode_alloc(&d);
+    if (!rc)
+        rc = decode_alloc(&d);
     d.live = run->opt.samples;
     for (int i = 0; !rc && i < d.live; i++)
         d.who[i] = i;

@@ -61,6 +61,13 @@ int rlki_model_params(const struct rlk_model_shape *shape, struct rlki_weight **
 /* Logical values, rows x cols. Depends on (seed, ordinal of the parameter, element) only. */
 void rlki_model_fill(const struct rlki_weight *weight, uint64_t seed, uint32_t ordinal, uint16_t *out);
 #define RLKI_GENERATOR "rlk.init.philox/1"
+#define RLKI_DEVIATION 0.02f /* of matrices */
+#define RLKI_ZEROS "zeros"
+/* Leaves of a parameter beside its weight: PREFIX + name. */
+#define RLKI_REF "ref."
+#define RLKI_MASTER "master."
+#define RLKI_EXP_AVG "exp_avg."
+#define RLKI_EXP_AVG_SQ "exp_avg_sq."
 
 /* ---- record.c ---- */
 
@@ -90,12 +97,17 @@ struct rlki_rec {
     struct rlki_known *known;
     size_t nknown, room;
     bool failed;
+    bool muted;          /* what happens is not told, only kept account of */
+    const char *program; /* the text of meta `rlktrain.program`; NULL = made from the options */
     /* Inputs of the next operator that it does not announce itself: a cache, token ids, the gradient it adds to. */
     struct rlki_extra {
         struct rlki_named t;
         const struct rlki_ptrs *data;
-    } extra[4];
+    } extra[8];
     int extras;
+    /* Attributes of the next operator, and of the next event of our own. */
+    struct rlk_attr attr[16];
+    int attrs;
     int64_t cache_rows;
     /* Of the next tensor of an event of our own: its samples (rows of the logical tensor), and keep its bytes. */
     uint32_t nsamples;
@@ -121,17 +133,29 @@ void rlki_rec_begin(struct rlk_train *run, const struct rlk_world *w, const char
                     const char *contract);
 void rlki_rec_tensor(struct rlk_train *run, const struct rlk_world *w, const struct rlki_named *t,
                      const void *const *data, bool output);
+/* The event rlk.batch (docs/replay.md): what the events after it compute on. runs: [n][4] of row, first, length,
+ * prompt; `bytes` is where they stay. */
+void rlki_rec_batch(struct rlk_train *run, const struct rlk_world *w, int n, const int32_t *runs);
 /* The next operator reads this too. */
 void rlki_rec_also(struct rlk_train *run, const struct rlki_named *t, const struct rlki_ptrs *data);
 /* The event's operator reads what the TP ranks hold, with cp the CP ranks too: attribute `combines`. */
 void rlki_rec_combines(struct rlk_train *run, const struct rlk_world *w, bool cp);
-void rlki_rec_attr(struct rlk_train *run, const struct rlk_world *w, const char *key, double value);
+/* The next operator, or event of our own, carries this attribute. `key` and text are kept until then. */
+void rlki_rec_attr(struct rlk_train *run, const char *key, double value);
+void rlki_rec_attr_int(struct rlk_train *run, const char *key, int64_t value);
+void rlki_rec_attr_put(struct rlk_train *run, const struct rlk_attr *attr);
 void rlki_rec_end(struct rlk_train *run, const struct rlk_world *w);
 void rlki_rec_weights(struct rlk_train *run, const struct rlk_world *w, const char *version, const char *side,
                       const struct rlki_ptrs *weight);
 /* A parameter, or a gradient or a state of its shape, as `name`. */
 struct rlki_named rlki_named_parameter(const struct rlki_weight *w, const char *name, enum rlk_ktype type);
+struct rlki_source { /* of a leaf: a place in a file with the hash of its bytes, or a generator and its seed */
+    const char *reference, *sha256, *generator;
+    uint64_t seed;
+};
 void rlki_rec_leaves(struct rlk_train *run);
+void rlki_rec_leaf(struct rlk_train *run, const struct rlki_weight *p, const char *prefix, enum rlk_ktype type,
+                   const struct rlki_ptrs *at, const struct rlki_source *source);
 void rlki_rec_metric(struct rlk_train *run, const char *name, double value);
 void rlki_rec_readbacks(struct rlk_train *run);
 void rlki_rec_request(struct rlk_train *run, int sample);
@@ -318,6 +342,8 @@ struct rlk_logp rlki_head_args(const struct rlki_pass *p);
 /* ---- rollout.c, grpo.c ---- */
 
 int rlki_rollout(struct rlk_train *run);
+/* Token `at` of the prompt of a group of samples. */
+int32_t rlki_prompt_token(uint64_t seed, int64_t step, int64_t group, int32_t at, int64_t vocab);
 
 /* A micro-batch: samples [first, first+count) packed. Arrays are by global token of the batch. */
 struct rlki_micro {
@@ -330,6 +356,7 @@ struct rlki_micro {
 };
 struct rlki_named rlki_named_sequences(const struct rlk_train *run);
 struct rlki_named rlki_named_advantages(const struct rlk_train *run);
+struct rlki_named rlki_named_cache(const struct rlk_train *run, const char *name, int kv_heads, int head_dim);
 /* Keeps p->logp of micro-batch mb for the loss (which: 0 ref, 1 old). */
 /* Micro-batches of log_probs, of training. */
 static inline int rlki_batches(const struct rlk_train *run, bool scoring)
@@ -342,6 +369,7 @@ void rlki_regroup_end(struct rlk_train *run);
 int rlki_keep(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p, int mb, int which);
 void rlki_keep_nothing(struct rlk_train *run);
 int rlki_micro_new(struct rlk_train *run, int first, int count, struct rlki_micro *out);
+void rlki_micro_tell(struct rlk_train *run, const struct rlki_micro *m); /* its rlk.batch */
 void rlki_micro_free(struct rlk_train *run, struct rlki_micro *m);
 /* Downloads logp and stores it with the samples (which: 0 ref, 1 old, 2 now). */
 int rlki_micro_store(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_ptrs *logp, int which);
@@ -365,8 +393,29 @@ struct rlki_totals {
 /* Losses of the micro-batch from p->logp: dlogp on every rank, sums added to *totals. */
 int rlki_losses(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p, struct rlki_ptrs *dlogp,
                 struct rlki_totals *totals);
+/* The parts that rlki_losses, rlki_entropy and rlki_rewards are made of. */
+struct rlki_losses {
+    struct rlki_ptrs *dlogp, sum[RLKI_SUMS];
+    float *host; /* [RLKI_LOSS_ROWS][tokens + 1] */
+};
+enum { RLKI_LOSS_ROWS = RLKI_SUMS + 2 };
+extern const char *const rlki_sum_module[RLKI_SUMS];
+int rlki_rank_losses(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p, int i,
+                     struct rlki_losses *b, struct rlki_totals *totals);
+int rlki_entropies(struct rlk_train *run, const struct rlki_micro *m, const struct rlk_world *w, int64_t vocab,
+                   const struct rlki_ptrs *log_softmax, const struct rlki_ptrs *entropy);
+void rlki_rewards_of(struct rlk_train *run);
 int rlki_entropy(struct rlk_train *run, const struct rlki_micro *m, const struct rlki_pass *p,
                  struct rlki_totals *totals);
+
+/* ---- train.c ---- */
+
+/* Device, policy, worlds, fault and recorder of run->opt. */
+int rlki_run_open(struct rlk_train *run);
+/* Memory of opt.samples sequences of opt.prompt + opt.fresh tokens. */
+int rlki_alloc_samples(struct rlk_train *run);
+/* The metrics of a step into run->metric, told as they are made. */
+void rlki_metrics(struct rlk_train *run, const struct rlki_totals *t);
 
 static inline int rlki_fail_memory(struct rlk_train *run, const char *what)
 {

@@ -21,6 +21,10 @@ void rlki_tensors_close(struct rlki_tensors *file);
 int rlki_tensors_read(struct rlki_tensors *file, const char *name, int ndim, int64_t rows, int64_t cols, void **bytes,
                       size_t *size, const char **dtype, struct rlk_kdetail *detail);
 
+/* The same as values (rlk_folder_read). folder.c */
+int rlki_tensors_values(struct rlki_tensors *file, const char *name, int ndim, int64_t rows, int64_t cols,
+                        uint16_t *bits, float *wide, struct rlk_kdetail *detail);
+
 /* A whole small file as JSON (duplicate keys are refused). NULL: *rc and the detail say why. */
 json_t *rlki_json_file(const char *path, int *rc, struct rlk_kdetail *detail);
 

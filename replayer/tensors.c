@@ -105,6 +105,7 @@ int rlki_param_alloc(struct rlk_train *run, const struct rlk_world *w, const str
         void *zeros = calloc(1, bytes + 1);
         const int rc = zeros ? rlk_exec_upload(&run->x, out->p[i], zeros, bytes) : RLK_K_ENOMEM;
         const int synced = rc ? rc : rlk_exec_sync(&run->x);
+        rlki_rec_written(run, out->p[i]);
         free(zeros);
         if (synced)
             return synced;

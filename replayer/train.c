@@ -81,7 +81,7 @@ static int check_options(const struct rlk_train_options *o, struct rlk_kdetail *
     return 0;
 }
 
-static int alloc_samples(struct rlk_train *run)
+int rlki_alloc_samples(struct rlk_train *run)
 {
     const size_t n = (size_t)run->opt.samples, most = (size_t)(run->opt.prompt + run->opt.fresh),
                  fresh = (size_t)run->opt.fresh;
@@ -219,6 +219,27 @@ static int update_weights(struct rlk_train *run, int64_t version)
     return rc;
 }
 
+int rlki_run_open(struct rlk_train *run)
+{
+    int rc;
+    if (run->opt.threads != 1)
+        run->pool = rlk_pool_new(run->opt.threads);
+    rc = rlk_exec_init(&run->x, run->opt.device, NULL, run->pool);
+    run->policy = rlk_policy_new();
+    run->x.policy = run->policy;
+    if (!rc && !run->policy)
+        rc = rlki_fail_memory(run, "the policy");
+    for (int i = 0; !rc && i < run->opt.modes; i++)
+        rc = rlk_policy_mode(run->policy, run->opt.mode[i], &run->x.detail);
+    if (!rc)
+        rc = rlk_world_virtual(&run->train, &run->x, run->opt.tp, run->opt.cp);
+    if (!rc)
+        rc = rlk_world_virtual(&run->roll, &run->x, run->opt.rollout_tp, run->opt.rollout_cp);
+    if (!rc)
+        rc = rlki_plant_init(run);
+    return rc ? rc : rlki_rec_init(run);
+}
+
 int rlk_train_new(const struct rlk_train_options *options, struct rlk_train **out, struct rlk_kdetail *detail)
 {
     struct rlk_train *run = calloc(1, sizeof *run);
@@ -232,29 +253,12 @@ int rlk_train_new(const struct rlk_train_options *options, struct rlk_train **ou
         run->opt.rollout_cp = 1;
     }
     rc = check_options(&run->opt, &run->x.detail);
-    if (!rc && run->opt.threads != 1)
-        run->pool = rlk_pool_new(run->opt.threads);
-    if (!rc) {
-        rc = rlk_exec_init(&run->x, run->opt.device, NULL, run->pool);
-        run->policy = rlk_policy_new();
-        run->x.policy = run->policy;
-        if (!rc && !run->policy)
-            rc = rlki_fail_memory(run, "the policy");
-    }
-    for (int i = 0; !rc && i < run->opt.modes; i++)
-        rc = rlk_policy_mode(run->policy, run->opt.mode[i], &run->x.detail);
     if (!rc)
-        rc = rlk_world_virtual(&run->train, &run->x, run->opt.tp, run->opt.cp);
-    if (!rc)
-        rc = rlk_world_virtual(&run->roll, &run->x, run->opt.rollout_tp, run->opt.rollout_cp);
-    if (!rc)
-        rc = rlki_plant_init(run);
-    if (!rc)
-        rc = rlki_rec_init(run);
+        rc = rlki_run_open(run);
     if (!rc)
         rc = rlki_model_params(&run->opt.model, &run->param, &run->params);
     if (!rc)
-        rc = alloc_samples(run);
+        rc = rlki_alloc_samples(run);
     if (!rc)
         rc = alloc_parameters(run);
     for (int p = 0; !rc && p < run->params; p++)
@@ -304,7 +308,7 @@ void rlk_train_free(struct rlk_train *run)
     }
     free(run->sample);
     rlki_keep_nothing(run);
-    free(run->kept[0]);
+    free(run->kept[0]); /* of no micro-batch where the samples were never made */
     free(run->kept[1]);
     free(run->scored);
     free(run->order);
@@ -362,6 +366,7 @@ static int log_probs(struct rlk_train *run, const char *phase, const struct rlki
         rlki_rec_pass(run, "fwd");
         if ((rc = rlki_micro_new(run, first, count, &m)))
             break;
+        rlki_micro_tell(run, &m);
         struct rlki_pass p = pass_of(run, &m, weight);
         run->micro = &m;
         rlki_rec_micro(run, &m);
@@ -424,6 +429,7 @@ static int train_micro(struct rlk_train *run, int mb, struct rlki_totals *totals
     rlki_rec_micro(run, &m);
     rc = rlki_room(run, measured, &t);
     rlki_rec_pass(run, "fwd");
+    rlki_micro_tell(run, &m);
     if (!rc)
         rc = rlki_regroup(run, &m);
     if (!rc)
@@ -450,9 +456,13 @@ static int train_micro(struct rlk_train *run, int mb, struct rlki_totals *totals
     return rc;
 }
 
+/* An event of its own: what a backward adds to has a producer. */
 static int zero_gradients(struct rlk_train *run)
 {
     int rc = 0;
+    rlki_rec_work(run, 0, 0);
+    rlki_rec_pass(run, "");
+    rlki_rec_begin(run, &run->train, "optimizer", "rlk.zero", "rlk.zero/portable/1");
     for (int p = 0; !rc && p < run->params; p++)
         for (int i = 0; !rc && i < run->train.held; i++) {
             const size_t bytes = (size_t)rlki_local_elements(&run->train, &run->param[p], i) * sizeof(float);
@@ -460,9 +470,15 @@ static int zero_gradients(struct rlk_train *run)
             rc = zeros ? bytes ? rlk_exec_upload(&run->x, run->grad[p].p[i], zeros, bytes) : 0 : RLK_K_ENOMEM;
             if (!rc)
                 rc = rlk_exec_sync(&run->x);
-            rlki_rec_written(run, run->grad[p].p[i]);
             free(zeros);
         }
+    for (int p = 0; p < run->params; p++) {
+        char name[96];
+        snprintf(name, sizeof name, "%s.grad", run->param[p].name);
+        const struct rlki_named t = rlki_named_parameter(&run->param[p], name, F);
+        rlki_rec_tensor(run, &run->train, &t, RLKI_IN(&run->grad[p]), true);
+    }
+    rlki_rec_end(run, &run->train);
     return rc;
 }
 
@@ -528,8 +544,15 @@ static int optimize(struct rlk_train *run)
         for (int i = 0; i < run->train.held; i++)
             n[i] = rlki_local_elements(&run->train, w, i);
         snprintf(module, sizeof module, "optimizer.%s", w->name);
+        rlki_rec_attr(run, "coefficient", (double)a.coefficient);
+        rlki_rec_attr(run, "lr", (double)a.lr);
+        rlki_rec_attr(run, "beta1", (double)a.beta1);
+        rlki_rec_attr(run, "beta2", (double)a.beta2);
+        rlki_rec_attr(run, "eps", (double)a.eps);
+        rlki_rec_attr(run, "weight_decay", (double)a.weight_decay);
+        rlki_rec_attr(run, "max_norm", o->max_norm);
+        rlki_rec_attr_int(run, "step", a.step);
         rlki_rec_begin(run, &run->train, module, "rlk.adamw", "rlk.adamw/portable/1");
-        rlki_rec_attr(run, &run->train, "coefficient", (double)a.coefficient);
         for (int k = 0; k < 4; k++) {
             const struct rlki_named t = rlki_named_parameter(w, name[k], F);
             rlki_rec_tensor(run, &run->train, &t, RLKI_IN(set[k]), false);
@@ -548,8 +571,8 @@ static int optimize(struct rlk_train *run)
 
 static int update(struct rlk_train *run, struct rlki_totals *totals)
 {
-    int rc = zero_gradients(run);
     rlki_rec_phase(run, "actor_train");
+    int rc = zero_gradients(run);
     for (int mb = 0; !rc && mb < run->opt.micro_batches; mb++)
         rc = train_micro(run, mb, totals);
     return rc ? rc : optimize(run);
@@ -562,7 +585,7 @@ static void metric(struct rlk_train *run, const char *name, double value)
     rlki_rec_metric(run, name, value);
 }
 
-static void metrics(struct rlk_train *run, const struct rlki_totals *t)
+void rlki_metrics(struct rlk_train *run, const struct rlki_totals *t)
 {
     const double samples = (double)run->opt.samples;
     const double weight = t->sum[RLKI_SUM_WEIGHT];
@@ -655,7 +678,7 @@ int rlk_train_step(struct rlk_train *run, struct rlk_train_facts *facts, struct 
         else if (part == PART_TRAIN)
             rc = update(run, &totals);
         if (!rc && part == PART_TRAIN) {
-            metrics(run, &totals);
+            rlki_metrics(run, &totals);
             rlki_rec_readbacks(run);
         }
         if (!rc && part == PART_WEIGHTS) {

@@ -1,0 +1,187 @@
+"""rlkreplay: a recording replayed in other layouts is identical, a planted fault is counted and named first, and what
+cannot be replayed is refused with what to do.
+
+usage: test_replay.py BIN_DIR [long]
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+LONG = len(sys.argv) > 2
+MINI = ["--model", "qwen3-mini", "--no-times", "--new", "30"]
+TINY = ["--no-times", "--new", "10", "--steps", "1", "--samples", "4"]
+LAYER = "model.layers.0."
+LAYOUTS = [f"tp{tp}cp{cp}" for tp in (1, 2, 4, 8) for cp in (1, 2, 4, 8)]
+
+
+def call(*argv, **more) -> subprocess.CompletedProcess:
+    return subprocess.run([str(a) for a in argv], capture_output=True, text=True, check=False, **more)
+
+
+def record(where: pathlib.Path, name: str, *options, run=()) -> pathlib.Path:
+    """On a busy machine the recorder may have to drop events and says so; such a recording is made again."""
+    for attempt in range(4):
+        out = where / f"{name}-{attempt}.rlk"
+        ran = call(BIN / "rlkrec", "run", "-q", *run, "-o", out, "--", BIN / "rlktrain", *options)
+        assert ran.returncode == 0, f"{name}: exit {ran.returncode}: {ran.stderr}"
+        if "INCOMPLETE" not in ran.stderr:
+            return out
+    raise AssertionError(f"{name}: incomplete four times")
+
+
+def replay(recording: pathlib.Path, *options, expect=0) -> dict:
+    ran = call(BIN / "rlkreplay", recording, "--json", "-", *options)
+    assert ran.returncode == expect, f"{options}: exit {ran.returncode}, not {expect}: {ran.stdout} {ran.stderr}"
+    result = json.loads(ran.stdout)
+    assert result["schema"] == "rlk.replay/1" and result["exit"] == expect, result
+    result["stderr"] = ran.stderr
+    return result
+
+
+def identical(recording: pathlib.Path, *options) -> int:
+    result = replay(recording, *options)
+    run = result["replay"]
+    assert result["verdict"] == "identical" and run["different"] == 0 and run["absent"] == 0, result
+    assert run["equal"] > 0 and run["equal"] == result["self_check"]["equal"], result
+    return run["equal"]
+
+
+def clean(where: pathlib.Path) -> dict:
+    """The recordings, each replayed in three other layouts."""
+    found = {}
+    pairs = {"tp2cp2": ["tp1cp1", "tp4cp8", "tp8cp2"], "tp1cp1": ["tp2cp4", "tp4cp1", "tp1cp8"]}
+    if LONG:
+        pairs = {a: [LAYOUTS[(i + k) % 16] for k in (3, 7, 10)] for i, a in enumerate(LAYOUTS)}
+    for layout, others in pairs.items():
+        found[layout] = record(where, f"mini-{layout}", "--layout", layout, *MINI)
+        for other in others:
+            n = identical(found[layout], "--layout", other)
+            assert n > 3000, f"{layout} at {other}: only {n} tensors compared"
+            print(f"{layout} at {other}: {n} identical")
+    tiny = {"tp4cp2": ["tp2cp4"]}
+    if LONG:
+        tiny = {a: [LAYOUTS[(i + k) % 16] for k in (3, 7, 10)] for i, a in enumerate(LAYOUTS)}
+    for layout, others in tiny.items():
+        recording = record(where, f"tiny-{layout}", "--layout", layout, *TINY)
+        for other in others:
+            print(f"tiny {layout} at {other}: {identical(recording, '--layout', other)} identical")
+        shutil.rmtree(recording)
+    return found
+
+
+def kept(where: pathlib.Path, recording: pathlib.Path) -> None:
+    """-o keeps a recording that first-diff calls identical, and that replays itself."""
+    out = where / "kept"
+    identical(recording, "--layout", "tp2cp1", "--rollout-layout", "tp8cp1", "-o", out)
+    ran = call(BIN / "rlkaudit", "first-diff", recording, out)
+    assert ran.returncode == 0 and "identical" in ran.stdout, ran.stdout + ran.stderr
+    identical(where / "kept.rlk", "--layout", "tp1cp2")
+    ran = call(BIN / "rlkreplay", recording, "-o", out)
+    assert ran.returncode == 2 and "exists" in ran.stderr, ran.stderr
+
+
+def faults(recording: pathlib.Path) -> None:
+    """A layout-dependent operator in what replays: right in the recorded layout, found and named in another."""
+    for name, layout, expected in [("dx-shard", "tp2cp2", LAYER + "self_attn.qkv rlk.gemm.column dx"),
+                                   ("zigzag-map", "tp4cp2", LAYER + "self_attn.rotary_q rlk.rope y"),
+                                   ("ring-attention", "tp8cp4", LAYER + "self_attn rlk.attention.deterministic ")]:
+        result = replay(recording, "--layout", layout, "--plant", name, expect=1)
+        assert result["self_check"]["different"] == 0, result
+        assert result["replay"]["different"] > 0 and expected in result["replay"]["first"], result
+        print(f"{name} at {layout}: {result['replay']['different']} different, first at {result['replay']['first']}")
+    result = replay(recording, "--layout", "tp2cp1", "--mode", "attention=off", expect=1)
+    assert LAYER + "self_attn rlk.attention.deterministic" in result["replay"]["first"], result
+
+
+def unfaithful(where: pathlib.Path) -> None:
+    """A recording whose operators do not compute what their contracts say fails the self check."""
+    recording = record(where, "planted", "--layout", "tp2cp2", "--plant", "dx-shard", *MINI)
+    result = replay(recording, "--layout", "tp1cp1", expect=3)
+    assert result["verdict"] == "unfaithful" and "replay itself diverged" in result["stderr"], result
+    assert LAYER + "self_attn.qkv rlk.gemm.column dx" in result["self_check"]["first"], result
+    assert "dx-shard" in result["stderr"] and result["replay"] is None, result
+
+
+def selection(recording: pathlib.Path) -> None:
+    everything = identical(recording, "--layout", "tp4cp1")
+    layer = identical(recording, "--layout", "tp4cp1", "--only", LAYER + "mlp")
+    step = identical(recording, "--layout", "tp4cp1", "--steps", "1:2")
+    both = identical(recording, "--layout", "tp4cp1", "--steps", "1:2", "--only", LAYER + "mlp")
+    assert both < layer < everything and both < step < everything, (everything, layer, step, both)
+    # A fault in the first step's backward is not in what --only looks at, but in what it depends on.
+    assert replay(recording, "--layout", "tp2cp2", "--plant", "dx-shard", "--only", "model.layers.1.*", "--steps",
+                  "0:1")["replay"]["different"] == 0
+    result = replay(recording, "--layout", "tp2cp2", "--plant", "dx-shard", "--only", "lm_head", "--steps", "1:",
+                    expect=1)
+    assert " lm_head " in result["replay"]["first"] and result["replay"]["first"].startswith("step 1 "), result
+    assert "nothing of the recording" in replay(recording, "--only", "no.such.module", expect=3)["stderr"]
+
+
+def refusals(where: pathlib.Path, recording: pathlib.Path) -> None:
+    for options, words in [(["--layout", "tp3"], "1, 2, 4 or 8"), (["--layout", "tp2pp2"], "refused"),
+                           (["--layout", "tp16"], "1, 2, 4 or 8"), (["--rollout-layout", "tp2cp2"], "use cp1"),
+                           (["--contract", "sm90/1"], "portable/1")]:
+        ran = call(BIN / "rlkreplay", recording, *options)
+        assert ran.returncode == 3 and words in ran.stderr, f"{options}: {ran.returncode} {ran.stderr}"
+    late = record(where, "late", "--layout", "tp2cp1", *MINI, run=["--steps", "1:2"])
+    ran = call(BIN / "rlkreplay", late)
+    assert ran.returncode == 3 and "no leaves" in ran.stderr and "record from the start" in ran.stderr, ran.stderr
+    off = record(where, "off", "--layout", "tp2cp1", "--mode", "ffn=off", *MINI)
+    ran = call(BIN / "rlkreplay", off)
+    assert ran.returncode == 3 and "provider" in ran.stderr and "--partial" in ran.stderr, ran.stderr
+    assert replay(off, "--partial")["replay"]["equal"] > 3000
+    ran = call(BIN / "rlkreplay", where / "nothing")
+    assert ran.returncode == 2, ran.stderr
+
+
+def by_reference(where: pathlib.Path) -> None:
+    """Leaves in a file: replayed from it, refused once its bytes are others."""
+    folder = where / "folder"
+    assert call(BIN / "rlktrain", *MINI, "--steps", "0", "--save", folder).returncode == 0
+    recording = record(where, "file", "--layout", "tp2cp1", "--model", folder, "--new", "8", "--steps", "1")
+    identical(recording, "--layout", "tp1cp2")
+    bad = bytearray((folder / "model.safetensors").read_bytes())
+    bad[-100] ^= 1
+    (folder / "model.safetensors").write_bytes(bytes(bad))
+    ran = call(BIN / "rlkreplay", recording)
+    assert ran.returncode == 3 and "other bytes" in ran.stderr, ran.stderr
+
+
+def hostile(where: pathlib.Path, recording: pathlib.Path) -> None:
+    """Damaged and cut off recordings: 2 or 3, never a crash."""
+    data = next(recording.glob("rank-*/data.mdb"))
+    good = data.read_bytes()
+    copy = where / "hostile.rlk"
+    for i in range(12 if not LONG else 200):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(recording, copy)
+        bad = bytearray(good)
+        if i % 3 == 0:
+            del bad[len(bad) * (i + 1) // (14 if not LONG else 202):]
+        else:
+            for k in range(40):
+                bad[(i * 7919 + k * 104729) * 613 % len(bad)] ^= 1 << (k % 8)
+        os.chmod(next(copy.glob("rank-*/data.mdb")), 0o600)
+        next(copy.glob("rank-*/data.mdb")).write_bytes(bytes(bad))
+        ran = call(BIN / "rlkreplay", copy, "--run")
+        assert ran.returncode in (0, 2, 3), f"hostile {i}: {ran.returncode} {ran.stderr}"
+        assert ran.returncode or bytes(bad) != good
+
+
+with tempfile.TemporaryDirectory() as folder:
+    place = pathlib.Path(folder)
+    recordings = clean(place)
+    one = recordings["tp1cp1"]
+    kept(place, one)
+    faults(one)
+    unfaithful(place)
+    selection(one)
+    refusals(place, one)
+    by_reference(place)
+    hostile(place, one)
+print("replayed")
