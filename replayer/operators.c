@@ -521,6 +521,7 @@ const char *rlki_unknown_operator(const struct rlk_event *e)
     case RLK_EV_METRIC:
     case RLK_EV_READBACK:
     case RLK_EV_REQUEST:
+    case RLK_EV_NOTE:
         return NULL;
     case RLK_EV_COLLECTIVE:
     case RLK_EV_COPY:

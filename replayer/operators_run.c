@@ -458,11 +458,13 @@ rlki_operator rlki_find_own_operator(const struct rlk_event *e)
     static const struct {
         const char *op;
         rlki_operator run;
-    } all[] = {{"rlk.batch", rlki_do_batch},      {"rlk.zero", rlki_do_zero},       {"rlk.rollout.prompts", prompts},
-               {"rlk.rollout.append", append},    {"rlk.rollout.result", result},   {"rlk.sample", sample},
-               {"rlk.grpo.advantage", advantage}, {"rlk.grpo.keep", keep},          {"rlk.grpo.loss", loss},
-               {"rlk.grpo.entropy", entropy},     {"rlk.grpo.kv", keys_and_values}, {"rlk.grpo.logprobs", logprobs},
-               {"rlk.loss_sum", loss_sum},        {"rlk.gradnorm", gradnorm},       {"rlk.adamw", adamw}};
+    } all[] = {{"rlk.zero", rlki_do_zero},      {"rlk.rollout.prompts", prompts},
+               {"rlk.rollout.append", append},  {"rlk.rollout.result", result},
+               {"rlk.sample", sample},          {"rlk.grpo.advantage", advantage},
+               {"rlk.grpo.keep", keep},         {"rlk.grpo.loss", loss},
+               {"rlk.grpo.entropy", entropy},   {"rlk.grpo.kv", keys_and_values},
+               {"rlk.grpo.logprobs", logprobs}, {"rlk.loss_sum", loss_sum},
+               {"rlk.gradnorm", gradnorm},      {"rlk.adamw", adamw}};
     switch (e->kind) {
     case RLK_EV_LEAF:
         return rlki_do_leaf;
@@ -474,6 +476,8 @@ rlki_operator rlki_find_own_operator(const struct rlk_event *e)
         return metric;
     case RLK_EV_READBACK:
         return readback;
+    case RLK_EV_NOTE:
+        return rlki_do_batch;
     default:
         break;
     }

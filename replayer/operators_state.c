@@ -9,28 +9,41 @@
 
 /* ---- the batch ---- */
 
-static bool read_runs(struct rlki_exec *x, const struct rlk_tensor *t, struct rlki_runs_now *now)
+/* "row first length prompt" */
+static bool read_run(const char *text, int32_t row[4])
 {
-    struct rlk_detail detail = {""};
-    void *bytes = NULL;
-    size_t n = 0;
-    if (!t->has_payload || t->dtype != RLK_INT32 ||
-        rlk_env_payload(x->m->program->env, t->payload, (size_t)1 << 26, &bytes, &n, &detail) || n % 16) {
-        free(bytes);
-        rlki_not_replayable(x, "its runs were not kept");
+    for (int k = 0; k < 4; k++) {
+        char *end;
+        const long n = strtol(text, &end, 10);
+        if (end == text || n < 0 || n >= 1 << 28)
+            return false;
+        row[k] = (int32_t)n;
+        text = end;
+    }
+    return *text == 0;
+}
+
+static bool read_runs(struct rlki_exec *x, struct rlki_runs_now *now)
+{
+    const struct rlk_event *e = &x->in->e;
+    int32_t(*row)[4] = calloc((size_t)e->nattrs + 1, sizeof *row);
+    if (!row) {
+        rlki_no_memory(x, "a batch");
         return false;
     }
     free(now->row);
-    now->row = bytes;
-    now->n = (int)(n / 16);
-    now->id = t->payload;
+    now->row = row;
+    now->n = 0;
     now->tokens = 0;
-    for (int s = 0; s < now->n; s++) {
-        for (int k = 0; k < 4; k++)
-            if (now->row[s][k] < 0 || now->row[s][k] >= 1 << 28)
-                rlki_not_replayable(x, "its runs are out of range");
-        now->tokens += now->row[s][2];
+    for (uint32_t i = 0; i < e->nattrs; i++) {
+        const struct rlk_attr *a = &e->attrs[i];
+        if (strcmp(a->key, "run") != 0 || a->type != RLK_ATTR_STRING)
+            continue;
+        if (!read_run(a->s, row[now->n]))
+            rlki_not_replayable(x, "its runs are out of range");
+        now->tokens += row[now->n++][2];
     }
+    now->id = rlk_content_id(row, (size_t)now->n * sizeof *row);
     if (now->tokens >= 1 << 28)
         rlki_not_replayable(x, "its runs are out of range");
     return !x->rc;
@@ -39,11 +52,10 @@ static bool read_runs(struct rlki_exec *x, const struct rlk_tensor *t, struct rl
 void rlki_do_batch(struct rlki_exec *x)
 {
     struct rlki_runs_now *now = &x->m->now;
-    const struct rlk_tensor *t = rlki_recorded(x, "runs", true);
     rlk_batch_free(&x->run->x, now->batch);
     now->batch = NULL;
     now->instr = RLKI_NO_VALUE;
-    if (!t || !read_runs(x, t, now))
+    if (!read_runs(x, now))
         return;
     int32_t *length = malloc(((size_t)now->n + 1) * 2 * sizeof *length);
     if (!length) {

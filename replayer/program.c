@@ -1,6 +1,7 @@
 /* program.c - reads the program of a recording: rank 0's events in order, every operand resolved to what produced it.
  */
 #include "replayer/program.h"
+#include "replayer/run.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -67,15 +68,19 @@ static bool is_operator(enum rlk_event_kind kind)
            kind == RLK_EV_LEAF;
 }
 
-static bool is_kept(enum rlk_event_kind kind)
+static bool is_kept(const struct rlk_event *e)
 {
-    return is_operator(kind) || kind == RLK_EV_METRIC || kind == RLK_EV_REQUEST || kind == RLK_EV_READBACK;
+    if (e->kind == RLK_EV_NOTE)
+        return strcmp(e->u.note.code, RLKI_BATCH) == 0;
+    return is_operator(e->kind) || e->kind == RLK_EV_METRIC || e->kind == RLK_EV_REQUEST || e->kind == RLK_EV_READBACK;
 }
 
 static int side_of(const struct rlk_event *e)
 {
     if (e->kind == RLK_EV_WEIGHTS)
         return strcmp(e->u.weights.side, "rollout") == 0 ? RLKI_SIDE_ROLLOUT : RLKI_SIDE_TRAINER;
+    if (e->kind == RLK_EV_NOTE)
+        return strcmp(e->u.note.text, "rollout") == 0 ? RLKI_SIDE_ROLLOUT : RLKI_SIDE_TRAINER;
     if (strcmp(e->who.op, "rlk.rollout.result") == 0)
         return RLKI_SIDE_BOTH;
     return strncmp(e->who.phase, "rollout", 7) == 0 ? RLKI_SIDE_ROLLOUT : RLKI_SIDE_TRAINER;
@@ -205,7 +210,7 @@ struct pick {
 static int pick_first(void *context, const struct rlk_event *e)
 {
     struct pick *k = context;
-    if (e->rank != 0 || e->autotune || !is_kept(e->kind))
+    if (e->rank != 0 || e->autotune || !is_kept(e))
         return 0;
     if (k->n == k->room) {
         const uint64_t room = k->room ? 2 * k->room : 1024;
@@ -402,7 +407,7 @@ static int resolve_one(struct resolver *r, uint32_t i)
         else if (strcmp(name, "sequences") == 0)
             r->sequences = in->first_value + k;
     }
-    if (strcmp(e->who.op, "rlk.batch") == 0)
+    if (e->kind == RLK_EV_NOTE)
         r->batch = i;
     return rc;
 }

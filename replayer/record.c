@@ -401,27 +401,23 @@ void rlki_rec_attr_int(struct rlk_train *run, const char *key, int64_t value)
 
 void rlki_rec_batch(struct rlk_train *run, const struct rlk_world *w, int n, const int32_t *runs)
 {
-    static const struct rlk_attr side[2] = {{"side", RLK_ATTR_STRING, 0, 0.0, "trainer"},
-                                            {"side", RLK_ATTR_STRING, 0, 0.0, "rollout"}};
-    const struct rlki_named t = {
-        .name = "runs",
-        .type = RLK_K_INT32,
-        .ndim = 2,
-        .dim = {{RLKI_AXIS_WHOLE, n}, {RLKI_AXIS_WHOLE, 4}},
-        .replica = "world",
-    };
-    struct rlki_ptrs at;
-    if (!run->rec.tap)
-        return;
-    for (int i = 0; i < w->held; i++)
-        at.p[i] = (void *)(uintptr_t)runs;
-    rlki_rec_attr_put(run, &side[w == &run->roll]);
-    rlki_rec_attr_int(run, "samples", run->opt.samples);
-    rlki_rec_begin(run, w, "batch", "rlk.batch", NULL);
-    run->rec.payload = true;
-    rlki_rec_tensor(run, w, &t, RLKI_IN(&at), true);
-    run->rec.payload = false;
-    rlki_rec_end(run, w);
+    struct rlki_rec *r = &run->rec;
+    struct rlk_attr *attr = r->tap && !r->muted ? calloc((size_t)n + 1, sizeof *attr) : NULL;
+    char(*text)[48] = attr ? calloc((size_t)n + 1, sizeof *text) : NULL;
+    struct rlk_event e = {.kind = RLK_EV_NOTE, .nattrs = (uint32_t)n + 1, .attrs = attr};
+    for (int i = 0; text && i < n; i++) {
+        const int32_t *p = runs + 4 * i;
+        snprintf(text[i], sizeof text[i], "%d %d %d %d", p[0], p[1], p[2], p[3]);
+        attr[i + 1] = (struct rlk_attr){.key = "run", .type = RLK_ATTR_STRING, .s = text[i]};
+    }
+    e.u.note.code = RLKI_BATCH;
+    e.u.note.text = w == &run->roll ? "rollout" : "trainer";
+    if (text) {
+        attr[0] = (struct rlk_attr){.key = "samples", .type = RLK_ATTR_INT, .i = run->opt.samples};
+        r->tap->event(r->ctx[0], &e);
+    }
+    free(text);
+    free(attr);
 }
 
 void rlki_rec_combines(struct rlk_train *run, const struct rlk_world *w, bool cp)

@@ -179,7 +179,7 @@ static int visit(void *context, const struct rlk_event *e)
     }
     for (uint32_t k = 0; k < e->ntensors; k++) {
         const struct rlk_tensor *t = &e->tensors[k];
-        if (t->role != RLK_ROLE_OUT || strcmp(e->who.op, "rlk.batch") == 0)
+        if (t->role != RLK_ROLE_OUT)
             continue;
         const bool sure = t->state == RLK_T_DIGESTED && t->composable && !(t->place && t->place->partial);
         if (!put(s, e, t->name, k, place_of(t), &t->sums, !sure))

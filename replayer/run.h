@@ -133,8 +133,9 @@ void rlki_rec_begin(struct rlk_train *run, const struct rlk_world *w, const char
                     const char *contract);
 void rlki_rec_tensor(struct rlk_train *run, const struct rlk_world *w, const struct rlki_named *t,
                      const void *const *data, bool output);
-/* The event rlk.batch (docs/replay.md): what the events after it compute on. runs: [n][4] of row, first, length,
- * prompt; `bytes` is where they stay. */
+/* The note rlk.batch (docs/replay.md): what the events after it compute on. runs: [n][4] of row, first, length,
+ * prompt. */
+#define RLKI_BATCH "rlk.batch"
 void rlki_rec_batch(struct rlk_train *run, const struct rlk_world *w, int n, const int32_t *runs);
 /* The next operator reads this too. */
 void rlki_rec_also(struct rlk_train *run, const struct rlki_named *t, const struct rlki_ptrs *data);
