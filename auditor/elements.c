@@ -166,8 +166,10 @@ static int compare_bytes(struct rlki_audit *audit, const struct rlki_ev ev[2], c
     uint64_t n[2] = {0, 0};
     struct rlki_elements e;
     int rc = RLK_OK;
-    for (int s = 0; s < 2 && rc == RLK_OK; s++)
-        rc = bytes_of(audit, s, &ev[s], t[s], &value[s], &bytes[s], &n[s]);
+    for (int s = 0; s < 2 && (rc == RLK_OK || rc == RLK_ENOENT); s++) { /* damage shows on either side */
+        int one = bytes_of(audit, s, &ev[s], t[s], &value[s], &bytes[s], &n[s]);
+        rc = one ? one : rc;
+    }
     if (rc == RLK_OK && n[0] == n[1])
         rc = rlki_elements(&e, t[0]->dtype, t[0]->ndim, t[0]->shape, bytes[0], bytes[1], n[0],
                            value[0].sums.multiset == value[1].sums.multiset,

@@ -3,6 +3,7 @@
 #include "store/rlk_digest.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -321,14 +322,24 @@ static json_t *alignment_json(struct rlki_audit *audit)
                      number(audit->total_moved));
 }
 
+/* The DIFF of a difference, made once: many ranks may have the same one first. */
+static int diff_once(struct rlki_audit *audit, json_t **made, const struct rlki_found *found, json_t **out)
+{
+    json_t **slot = &made[found - audit->found];
+    int rc = *slot ? RLK_OK : rlki_json_diff(audit, found, slot);
+    *out = json_incref(*slot);
+    return rc;
+}
+
 static int roots_json(struct rlki_audit *audit, const struct rlki_found *first, json_t *out)
 {
     json_t *roots = json_array(), *per_rank = json_array(), *diff = NULL;
-    int rc = RLK_OK;
+    json_t **made = calloc(audit->nfound + 1, sizeof *made);
+    int rc = made ? RLK_OK : RLK_ENOMEM;
     size_t listed = 0, total = 0;
-    if (first) { /* the first one stands first */
+    if (first && rc == RLK_OK) { /* the first one stands first */
         json_t *tensors = NULL;
-        rc = rlki_json_diff(audit, first, &diff);
+        rc = diff_once(audit, made, first, &diff);
         if (rc == RLK_OK)
             rc = rlki_around(audit, first, &tensors);
         if (tensors)
@@ -348,7 +359,7 @@ static int roots_json(struct rlki_audit *audit, const struct rlki_found *first, 
         if (listed >= 1000)
             continue;
         listed++;
-        rc = rlki_json_diff(audit, &audit->found[i], &one);
+        rc = diff_once(audit, made, &audit->found[i], &one);
         if (rc == RLK_OK && json_array_append_new(roots, one) != 0)
             rc = RLK_ENOMEM;
     }
@@ -361,13 +372,14 @@ static int roots_json(struct rlki_audit *audit, const struct rlki_found *first, 
             continue;
         json_t *of_rank = json_null();
         rc = rlki_first(audit, rank, &one);
-        if (rc == RLK_OK && one == first && one)
-            of_rank = json_incref(diff);
-        else if (rc == RLK_OK && one)
-            rc = rlki_json_diff(audit, one, &of_rank);
+        if (rc == RLK_OK && one)
+            rc = diff_once(audit, made, one, &of_rank);
         if (rc == RLK_OK)
             rlki_add(per_rank, json_pack("{s:I,s:o}", "rank", (json_int_t)rank, "first", of_rank));
     }
+    for (size_t i = 0; made && i < audit->nfound; i++)
+        json_decref(made[i]);
+    free(made);
     json_decref(diff);
     rlki_set(out, "roots", roots);
     rlki_set(out, "per_rank", per_rank);

@@ -81,6 +81,42 @@ uint64_t rlki_communicator_key(const struct rlki_ev *ev)
     return rlki_mix(h, rlki_is_p2p(ev) ? 0 : ev->op);
 }
 
+/* A collective's function, by whatever name its library gives it: "c10d::allreduce_" is all_reduce. NULL: as it is. */
+static const char *function_of(const char *op)
+{
+    static const struct {
+        const char *squeezed, *function;
+    } table[] = {
+        {"allreduce", "all_reduce"},
+        {"allgather", "all_gather"},
+        {"allgatherbase", "all_gather"},
+        {"allgatherintotensor", "all_gather"},
+        {"reducescatter", "reduce_scatter"},
+        {"reducescatterbase", "reduce_scatter"},
+        {"reducescattertensor", "reduce_scatter"},
+        {"alltoall", "all_to_all"},
+        {"alltoallbase", "all_to_all"},
+        {"alltoallsingle", "all_to_all"},
+        {"broadcast", "broadcast"},
+        {"barrier", "barrier"},
+    };
+    char word[32];
+    size_t n = 0;
+    const char *colon = strrchr(op, ':');
+    for (const char *p = colon ? colon + 1 : op; *p; p++) {
+        if (*p == '_')
+            continue;
+        if (n + 1 == sizeof word)
+            return NULL;
+        word[n++] = (char)(*p >= 'A' && *p <= 'Z' ? *p + ('a' - 'A') : *p);
+    }
+    word[n] = '\0';
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (strcmp(word, table[i].squeezed) == 0)
+            return table[i].function;
+    return NULL;
+}
+
 int rlki_ev_load(struct rlki_audit *audit, int side, uint32_t env, uint64_t seq, struct rlk_arena *arena,
                  struct rlki_ev *out)
 {
@@ -96,7 +132,8 @@ int rlki_ev_load(struct rlki_audit *audit, int side, uint32_t env, uint64_t seq,
     out->phase = rlki_names_id(&audit->names, out->e.who.phase);
     out->module = rlki_map_module(audit, side, rlki_names_id(&audit->names, out->e.who.module));
     out->pass = rlki_names_id(&audit->names, out->e.who.pass);
-    out->op = rlki_names_id(&audit->names, out->e.who.op);
+    const char *function = out->e.kind == RLK_EV_COLLECTIVE ? function_of(out->e.who.op) : NULL;
+    out->op = rlki_names_id(&audit->names, function ? function : out->e.who.op);
     out->sample = rlki_names_id(&audit->names, out->e.who.sample);
     out->key = alignment_key(audit, out);
     return RLK_OK;

@@ -1,10 +1,11 @@
 /* gen_recording: writes a large recording of the shape of a training run, for benchmarks of the reader and the auditor.
  *
- *   gen_recording OUT.rlk [-n EVENTS] [-m STEPS] [-r RANKS] [-l LAUNCHES] [-c EVENT] [-x INCOMPLETE]
+ *   gen_recording OUT.rlk [-n EVENTS] [-m STEPS] [-r RANKS] [-l LAUNCHES] [-c EVENT] [-x INCOMPLETE] [-e EACH]
  *
  * EVENTS operators (one input by reference, one digested output) over STEPS steps, RANKS virtual ranks in one
  * environment and 200 modules; LAUNCHES launch events before each operator (0). -c changes the output of operator
  * EVENT, counted from 0, and of nothing else; so does the same call with another EVENT, or none. -x 1 leaves END out.
+ * -e 1 gives each rank an environment of its own, as one process a rank does (EVENTS / STEPS a multiple of RANKS).
  * Everything else is a function of the arguments.
  */
 #include "store/rlk_recording.h"
@@ -21,7 +22,7 @@
 struct options {
     const char *out;
     uint64_t events, steps, ranks, launches, change;
-    bool incomplete;
+    bool incomplete, each;
 };
 
 static uint64_t mix(uint64_t z)
@@ -59,13 +60,14 @@ static int put_launches(struct rlk_producer *p, const struct options *o, const s
     return rc;
 }
 
-static int generate(struct rlk_producer *p, const struct options *o)
+/* Events first, first + stride, ...: all, or those of one rank. */
+static int generate(struct rlk_producer *p, const struct options *o, uint64_t first, uint64_t stride)
 {
     static const uint64_t shape[2] = {128, 4096};
     uint64_t per_step = (o->events + o->steps - 1) / o->steps, per_module = per_step / (MODULES * o->ranks) + 1;
     uint64_t *last = calloc(o->ranks, sizeof *last);
     int rc = last ? RLK_OK : RLK_ENOMEM;
-    for (uint64_t n = 0; n < o->events && rc == RLK_OK; n++) {
+    for (uint64_t n = first; n < o->events && rc == RLK_OK; n += stride) {
         uint64_t in_step = n % per_step, rank = in_step % o->ranks, nth = in_step / o->ranks;
         struct rlk_event e = {.kind = RLK_EV_OP, .rank = (uint32_t)rank, .thread = (uint32_t)rank};
         e.who.step = (int64_t)(n / per_step);
@@ -103,7 +105,7 @@ static int generate(struct rlk_producer *p, const struct options *o)
 
 static int parse(struct options *o, int argc, char **argv)
 {
-    *o = (struct options){NULL, 100000, 10, 1, 0, UINT64_MAX, false};
+    *o = (struct options){NULL, 100000, 10, 1, 0, UINT64_MAX, false, false};
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] != '-') {
             o->out = argv[i];
@@ -128,6 +130,9 @@ static int parse(struct options *o, int argc, char **argv)
         case 'c':
             o->change = v;
             break;
+        case 'e':
+            o->each = v != 0;
+            break;
         case 'x':
             o->incomplete = v != 0;
             break;
@@ -138,16 +143,36 @@ static int parse(struct options *o, int argc, char **argv)
     return o->out && o->events && o->steps && o->ranks && o->ranks < 1000000 ? 0 : -1;
 }
 
+/* One environment: of `rank`, or of all. */
+static int environment(const struct options *o, uint32_t rank, struct rlk_detail *detail)
+{
+    struct rlk_writer *w = NULL;
+    struct rlk_producer *p;
+    char dir[4200], name[64];
+    rlk_recording_env_name(name, sizeof name, rank, 1 + (int64_t)rank);
+    snprintf(dir, sizeof dir, "%.4000s/%s", o->out, name);
+    int rc = rlk_writer_open(&w, &(struct rlk_writer_options){.dir = dir, .wait_ms = 10000}, detail);
+    if (rc == RLK_OK)
+        rc = rlk_writer_producer(w, &p);
+    if (rc == RLK_OK) {
+        rlk_writer_planes(w, RLK_PLANE_TENSOR);
+        rc = generate(p, o, rank, o->each ? o->ranks : 1);
+    }
+    if (w) {
+        int closed = rlk_writer_close(w, o->incomplete || rc, rc ? NULL : detail);
+        rc = rc ? rc : closed;
+    }
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
     struct rlk_detail detail = {""};
-    struct rlk_writer *w = NULL;
-    struct rlk_producer *p;
-    char dir[4200], name[64];
     if (parse(&o, argc, argv)) {
         fprintf(stderr,
-                "usage: gen_recording OUT.rlk [-n EVENTS] [-m STEPS] [-r RANKS] [-l LAUNCHES] [-c EVENT] [-x 0|1]\n");
+                "usage: gen_recording OUT.rlk [-n EVENTS] [-m STEPS] [-r RANKS] [-l LAUNCHES] [-c EVENT] [-x 0|1] "
+                "[-e 0|1]\n");
         return 2;
     }
     for (uint32_t i = 0; i < MODULES; i++)
@@ -162,20 +187,8 @@ int main(int argc, char **argv)
                   "gen_recording", "level", "op", "inputs", "reference", "ranks", (json_int_t)o.ranks, "synthetic", 1);
     int rc = manifest ? rlk_recording_create(o.out, manifest, &detail) : RLK_ENOMEM;
     json_decref(manifest);
-    rlk_recording_env_name(name, sizeof name, 0, 1);
-    snprintf(dir, sizeof dir, "%.4000s/%s", o.out, name);
-    if (rc == RLK_OK)
-        rc = rlk_writer_open(&w, &(struct rlk_writer_options){.dir = dir, .wait_ms = 10000}, &detail);
-    if (rc == RLK_OK)
-        rc = rlk_writer_producer(w, &p);
-    if (rc == RLK_OK) {
-        rlk_writer_planes(w, RLK_PLANE_TENSOR);
-        rc = generate(p, &o);
-    }
-    if (w) {
-        int closed = rlk_writer_close(w, o.incomplete || rc, rc ? NULL : &detail);
-        rc = rc ? rc : closed;
-    }
+    for (uint32_t rank = 0; rank < (o.each ? o.ranks : 1) && rc == RLK_OK; rank++)
+        rc = environment(&o, rank, &detail);
     if (rc) {
         fprintf(stderr, "gen_recording: %s: %s\n", rlk_error_name(rc), detail.text);
         return 2;
