@@ -70,7 +70,10 @@ static void fault(json_t *errors, const struct rlki_logps *l, const char *what)
 json_t *rlki_row_logp(const struct rlki_run_facts *f)
 {
     struct sums s = {0};
-    json_t *row = json_object(), *errors = json_copy(f->logp_faults);
+    json_t *row = json_object(), *errors = json_array(), *text;
+    size_t known;
+    /* json_copy does not say when it runs out of memory. */
+    json_array_foreach(f->logp_faults, known, text) rlki_add(errors, json_incref(text));
     for (size_t i = 0; i < f->nlogps; i++) {
         const struct rlki_logps *l = &f->logps[i], *other = find(f, l);
         if (!other)
@@ -82,7 +85,7 @@ json_t *rlki_row_logp(const struct rlki_run_facts *f)
     }
     const double n = s.elements ? (double)s.elements : 1.0;
     const bool equal = s.elements && !s.unequal && s.max == 0.0, bits = s.elements && !s.unequal_bits;
-    rlki_set(row, "artifacts", json_copy(f->artifacts));
+    rlki_set(row, "artifacts", json_incref(f->artifacts));
     rlki_set(row, "bitwise_equal", json_boolean(bits));
     rlki_set(row, "bitwise_mismatch_count", json_integer((json_int_t)s.unequal_bits));
     rlki_set(row, "element_count", json_integer((json_int_t)s.elements));

@@ -72,14 +72,21 @@ static json_t *all_tokens(struct rlki_run_facts *f)
     return all;
 }
 
+static int feed(const char *bytes, size_t n, void *ctx)
+{
+    return EVP_DigestUpdate(ctx, bytes, n) ? 0 : -1;
+}
+
 json_t *rlki_version_digest(const json_t *tensors)
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
     char text[65];
+    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
     /* The spacing of Python's json.dumps(..., sort_keys=True), so that json and hashlib reproduce it. */
-    char *dump = json_dumps(tensors, JSON_ENSURE_ASCII | JSON_SORT_KEYS);
-    const bool ok = dump && EVP_Digest(dump, strlen(dump), digest, NULL, EVP_sha256(), NULL);
-    free(dump);
+    const bool ok = ctx && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) &&
+                    json_dump_callback(tensors, feed, ctx, JSON_ENSURE_ASCII | JSON_SORT_KEYS) == 0 &&
+                    EVP_DigestFinal_ex(ctx, digest, NULL);
+    EVP_MD_CTX_free(ctx);
     if (!ok)
         return NULL;
     hex(text, digest);
@@ -102,7 +109,7 @@ static json_t *updates(const struct rlki_run_facts *f)
     json_object_foreach(f->hashes, version, tensors)
     {
         json_t *digest = rlki_version_digest(tensors);
-        rlki_set(seen, digest ? json_string_value(digest) : "", json_true());
+        rlki_set(seen, digest ? json_string_value(digest) : "", digest ? json_true() : NULL);
         json_decref(digest);
     }
     const size_t n = json_object_size(f->hashes);

@@ -2,49 +2,20 @@
  * Linked with --wrap for malloc, calloc and realloc. */
 #include "auditor/rlk_audit.h"
 #include "tests/auditor/build_rec.h"
+#include "tests/auditor/refuse.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
 
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t m);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t m);
-void *__wrap_realloc(void *p, size_t n);
-
-static atomic_long left = -1; /* allocations that still succeed; -1 = all */
-
-static bool refused(void)
-{
-    long n = atomic_load(&left);
-    return n >= 0 && atomic_fetch_sub(&left, 1) <= 0;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return refused() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t m)
-{
-    return refused() ? NULL : __real_calloc(n, m);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return refused() ? NULL : __real_realloc(p, n);
-}
-
 /* A little of everything: a root, what follows from it, an event alone, a collective, weights, samples, launches. */
 static void make(struct rec *rec, const char *name, uint32_t ranks, const char *layout, uint64_t fault)
 {
     static const uint32_t all[] = {0, 1};
+    static const struct rlk_attr combines = {"combines", RLK_ATTR_STRING, 0, 0.0, "0,1"};
     const struct rlk_launch launch = {
         .kernel = fault ? "k2" : "k1", .grid = {1, 1, 1}, .block = {1, 1, 1}, .graph = -1, .node = -1};
     struct rlk_sample_part samples[2] = {{.id = "s1", .extent = 2, .has_sums = true},
@@ -76,6 +47,13 @@ static void make(struct rec *rec, const char *name, uint32_t ranks, const char *
         rec_ref(rec, "y", y, 0);
         rec_out(rec, "s", 5 + fault);
         rec_put(rec);
+        rec_op(rec, "gather", "m", "fwd", 0);
+        rec->event.rank = r;
+        rec->event.nattrs = 1;
+        rec->event.attrs = &combines;
+        rec_ref(rec, "y", y, 0);
+        rec_out(rec, "g", 8 + fault);
+        rec_put(rec);
         rec_op(rec, "weights", "", "opt", 0);
         rec->event.rank = r;
         rec->event.kind = RLK_EV_WEIGHTS;
@@ -97,11 +75,11 @@ static long every_allocation(const struct rlk_audit_options *options, bool expla
     assert_int_equal(rc, RLK_OK);
     for (;; n++) {
         result = NULL;
-        atomic_store(&left, n);
+        refuse_after(n);
         rc = explain ? rlk_audit_explain(&result, options, -1, -1, true, &detail)
                      : rlk_audit_first_diff(&result, options, &detail);
-        bool all = atomic_load(&left) > 0;
-        atomic_store(&left, -1);
+        bool all = !refuse_met();
+        refuse_after(-1);
         if (rc == RLK_OK && !json_equal(result, whole)) {
             print_message("allocation %ld\n", n);
             json_dumpf(result, stdout, JSON_INDENT(1));

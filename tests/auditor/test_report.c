@@ -2,6 +2,7 @@
 #include "auditor/rlk_report.h"
 #include "store/rlk_digest.h"
 #include "tests/auditor/build_rec.h"
+#include "tests/auditor/refuse.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -449,9 +450,41 @@ static void test_nothing(void **state)
     rec_remove(&b);
 }
 
+/* Memory that runs out at the n-th allocation, for every n: RLK_ENOMEM and nothing else, or the very same report. */
+static void test_every_allocation(void **state)
+{
+    struct made a, b;
+    (void)state;
+    json_object_seed(1);
+    make(&a, "report-a", CLEAN);
+    make(&b, "report-b", LOGP);
+    const struct rlk_report_options o = {.a = a.rec.dir, .b = b.rec.dir};
+    struct rlk_detail detail;
+    json_t *whole = report_of(&a, &b);
+    long n = 0;
+    for (bool all = false; !all; n++) {
+        json_t *report = NULL;
+        refuse_after(n);
+        int rc = rlk_report(&report, &o, &detail);
+        all = !refuse_met();
+        refuse_after(-1);
+        if (rc == RLK_ECORRUPT && strstr(detail.text, "manifest.json"))
+            rc = RLK_ENOMEM; /* the JSON reader's word for it, below us */
+        if ((rc != RLK_OK && rc != RLK_ENOMEM) || (rc == RLK_OK && !json_equal(report, whole)))
+            fail_msg("allocation %ld: %d %s", n, rc, detail.text);
+        assert_true(rc == RLK_OK || !report);
+        json_decref(report);
+    }
+    assert_true(n > 500);
+    json_decref(whole);
+    rec_remove(&a.rec);
+    rec_remove(&b.rec);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_alone),
-                                       cmocka_unit_test(test_figures), cmocka_unit_test(test_nothing)};
+                                       cmocka_unit_test(test_figures), cmocka_unit_test(test_nothing),
+                                       cmocka_unit_test(test_every_allocation)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
