@@ -28,7 +28,8 @@ static bool wrote(const struct search *search, const struct rlk_tensor *tensor)
 static int look(void *context, const struct rlk_event *event)
 {
     struct search *search = context;
-    if (event->rank != search->rank || event->seq >= search->before)
+    /* A leaf says what was there: it is nobody's producer. */
+    if (event->rank != search->rank || event->seq >= search->before || event->kind == RLK_EV_LEAF)
         return 0;
     for (uint32_t i = 0; i < event->ntensors; i++) {
         if (!wrote(search, &event->tensors[i]))

@@ -62,6 +62,11 @@ def clean_pairs(where: pathlib.Path) -> dict:
         assert scope["skipped"] == 0, f"tp2cp2 and {name}: {scope}"
         assert printed == same, f"tp2cp2 and {name} print different lines"
         print(f"tp2cp2 and {name}: identical, {scope['compared']} tensors")
+    # Other weights to start from are another experiment, under any layout.
+    for name, layout in (("seed", "tp2cp2"), ("seed-layout", "tp1cp1")):
+        other, _ = record(where, name, layout, [*MINI, "--seed", "2"])
+        ran = subprocess.run([BIN / "rlkaudit", "first-diff", first, other], capture_output=True, text=True, check=False)
+        assert ran.returncode == 3 and "not comparable: source model.embed_tokens.weight" in ran.stdout, ran.stdout
     return {tuple(MINI): first}
 
 
