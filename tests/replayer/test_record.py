@@ -65,8 +65,10 @@ def clean_pairs(where: pathlib.Path) -> dict:
     # Other weights to start from are another experiment, under any layout.
     for name, layout in (("seed", "tp2cp2"), ("seed-layout", "tp1cp1")):
         other, _ = record(where, name, layout, [*MINI, "--seed", "2"])
-        ran = subprocess.run([BIN / "rlkaudit", "first-diff", first, other], capture_output=True, text=True, check=False)
-        assert ran.returncode == 3 and "not comparable: source model.embed_tokens.weight" in ran.stdout, ran.stdout
+        ran = subprocess.run([BIN / "rlkaudit", "first-diff", first, other, "--json", "-"], capture_output=True, text=True,
+                             check=False)
+        why = json.loads(ran.stdout)["not_comparable"]
+        assert ran.returncode == 3 and (why["reason"], why["name"]) == ("source", "model.embed_tokens.weight"), why
     return {tuple(MINI): first}
 
 
