@@ -60,6 +60,7 @@ struct rlki_run_facts {
     json_t *steps, *perf; /* {"0": {"train/loss": x}} */
     json_t *hashes;       /* {version: {name: {"dtype", "sha256", "shape"}}} */
     json_t *hash_faults;  /* texts */
+    json_t *contracts;    /* {"training.attention": [contracts of its operators]} */
     json_t *artifacts;    /* texts */
     json_t *logp_faults;  /* texts */
     uint64_t comparable;  /* of the artifacts: with their bytes */
@@ -81,6 +82,8 @@ struct rlki_run_facts {
 int rlki_run_facts_read(struct rlki_run_facts *facts, const char *dir, struct rlk_detail *detail);
 void rlki_run_facts_release(struct rlki_run_facts *facts);
 
+/* Appends a text that is not there yet. */
+void rlki_append_once(json_t *list, const char *text);
 /* Module of "SIDE.NAME" that an operator belongs to; RLKI_DECLARED_UNKNOWN. */
 int rlki_declared_of_op(const char *op);
 int rlki_declared_of_name(const char *name);

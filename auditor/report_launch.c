@@ -79,7 +79,7 @@ static void complain(json_t *errors, const struct rlki_bound *b, const char *wha
         rlki_add(errors, rlki_json_text(text));
 }
 
-static void append(json_t *list, const char *text)
+void rlki_append_once(json_t *list, const char *text)
 {
     size_t i;
     json_t *old;
@@ -97,7 +97,7 @@ static const char *wanted(const struct rlki_bound *b)
     return half[rollout ? 2 : 0] == 'R' ? "contract" : half[rollout ? 2 : 0] == 'P' ? "provider" : NULL;
 }
 
-static void add_module(json_t *all, const struct rlki_bound *b, bool whole)
+static void add_module(json_t *all, const struct rlki_bound *b, json_t *observed, bool whole)
 {
     const char *name = strchr(b->module, '.') + 1, *want = wanted(b);
     json_t *m = json_object_get(all, name);
@@ -110,17 +110,18 @@ static void add_module(json_t *all, const struct rlki_bound *b, bool whole)
         rlki_set(m, "expected_implementation", want ? json_string(want) : json_null());
         rlki_set(m, "implementations", json_array());
         rlki_set(m, "installed_processes", json_integer(0));
+        rlki_set(m, "observed_backend_ids", observed ? json_incref(observed) : json_array());
         rlki_set(m, "observed_call_count", b->counted && whole ? json_integer(0) : json_null());
     }
     const json_int_t calls = json_integer_value(json_object_get(m, "call_count"));
     const json_int_t here = json_integer_value(json_object_get(m, "installed_processes"));
-    json_t *observed = json_object_get(m, "observed_call_count");
-    append(json_object_get(m, "backend_ids"), b->contract);
-    append(json_object_get(m, "implementations"), b->implementation);
+    json_t *count = json_object_get(m, "observed_call_count");
+    rlki_append_once(json_object_get(m, "backend_ids"), b->contract);
+    rlki_append_once(json_object_get(m, "implementations"), b->implementation);
     rlki_set(m, "call_count", json_integer(calls + (json_int_t)b->calls));
     rlki_set(m, "installed_processes", json_integer(here + 1));
-    if (json_is_integer(observed))
-        rlki_set(m, "observed_call_count", json_integer(json_integer_value(observed) + (json_int_t)b->observed));
+    if (json_is_integer(count))
+        rlki_set(m, "observed_call_count", json_integer(json_integer_value(count) + (json_int_t)b->observed));
 }
 
 static json_t *framework(const struct rlki_run_facts *f, const char *side, size_t n)
@@ -135,11 +136,19 @@ static json_t *framework(const struct rlki_run_facts *f, const char *side, size_
         for (size_t k = 0; k < i; k++)
             first &= f->bound[k].env != b->env || strncmp(f->bound[k].module, side, n) != 0;
         processes += first;
-        add_module(all, b, f->whole);
+        add_module(all, b, json_object_get(f->contracts, b->module), f->whole);
     }
     rlki_set(o, "modules", all);
     rlki_set(o, "readback_count", json_integer(processes));
     return o;
+}
+
+static bool among(const json_t *list, const char *text)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (strcmp(json_string_value(json_array_get(list, i)), text) == 0)
+            return true;
+    return false;
 }
 
 static void judge(const struct rlki_run_facts *f, const struct rlki_bound *b, json_t *errors, json_t *launches)
@@ -156,6 +165,8 @@ static void judge(const struct rlki_run_facts *f, const struct rlki_bound *b, js
         snprintf(what, sizeof what, "%" PRIu64 " operators recorded", b->observed);
         complain(errors, b, what);
     }
+    if (f->whole && b->counted && b->observed && !among(json_object_get(f->contracts, b->module), b->contract))
+        complain(errors, b, "under another contract than its operators were recorded with");
     const bool rollout = strncmp(b->module, "rollout.", 8) == 0;
     uint64_t graphs = 0;
     for (size_t i = 0; i < f->ndecode && rollout; i++)

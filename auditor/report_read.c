@@ -59,8 +59,9 @@ struct scan { /* of one environment */
     uint32_t rank; /* whose operators are counted: the lowest */
     bool ranked;
     uint64_t calls[2][RLKI_DECLARED_MODULES], launches[2][RLKI_DECLARED_MODULES];
-    uint64_t eager, graphs;    /* since the last operator */
-    struct rlki_hash payloads; /* of log-probabilities already taken */
+    const char *contract[2][RLKI_DECLARED_MODULES]; /* of the last operator */
+    uint64_t eager, graphs;                         /* since the last operator */
+    struct rlki_hash payloads;                      /* of log-probabilities already taken */
     int rc;
 };
 
@@ -355,6 +356,19 @@ static int take_decode(struct scan *s, const struct rlk_event *e)
     return RLK_OK;
 }
 
+/* Interned: one environment's equal strings are one. */
+static void take_contract(struct scan *s, int side, int m, const char *contract)
+{
+    char key[40];
+    if (s->contract[side][m] == contract)
+        return;
+    s->contract[side][m] = contract;
+    snprintf(key, sizeof key, "%s.%s", side ? "rollout" : "training", modules[m]);
+    if (!json_object_get(s->facts->contracts, key))
+        rlki_set(s->facts->contracts, key, json_array());
+    rlki_append_once(json_object_get(s->facts->contracts, key), contract);
+}
+
 static int take_op(struct scan *s, const struct rlk_event *e)
 {
     const int m = rlki_declared_of_op(e->who.op), side = rlki_is_rollout(e->who.phase);
@@ -363,8 +377,10 @@ static int take_op(struct scan *s, const struct rlk_event *e)
         launches += e->launch_ranges[i].count;
     if (m >= 0 && e->rank == s->rank)
         s->calls[side][m]++;
-    if (m >= 0)
+    if (m >= 0) {
         s->launches[side][m] += launches;
+        take_contract(s, side, m, e->u.op.contract);
+    }
     int rc = take_decode(s, e);
     if (rc == RLK_OK && strcmp(e->who.op, "rlk.grpo.logprobs") == 0)
         rc = take_logps(s, e);
@@ -444,8 +460,9 @@ int rlki_run_facts_read(struct rlki_run_facts *f, const char *dir, struct rlk_de
                                  .hashes = json_object(),
                                  .hash_faults = json_array(),
                                  .artifacts = json_array(),
+                                 .contracts = json_object(),
                                  .logp_faults = json_array()};
-    if (!f->steps || !f->perf || !f->hashes || !f->hash_faults || !f->artifacts || !f->logp_faults)
+    if (!f->steps || !f->perf || !f->hashes || !f->hash_faults || !f->artifacts || !f->contracts || !f->logp_faults)
         return rlk_fail(detail, RLK_ENOMEM, "starting");
     int rc = rlk_recording_open(&f->recording, dir, detail);
     if (rc == RLK_OK)
@@ -471,6 +488,7 @@ void rlki_run_facts_release(struct rlki_run_facts *f)
     json_decref(f->hashes);
     json_decref(f->hash_faults);
     json_decref(f->artifacts);
+    json_decref(f->contracts);
     json_decref(f->logp_faults);
     free(f->tokens);
     free(f->logps);

@@ -18,13 +18,14 @@
 enum fault {
     CLEAN,
     NO_LAUNCHES,
-    EAGER,           /* one decode iteration of a captured size runs kernels of its own */
-    OTHER_SIZE,      /* a graph is launched for a size that is none of the expected ones */
-    GRAPH_OUTSIDE,   /* a graph is launched in training */
-    NO_DEFINITION,   /* a graph is launched of which nothing is known */
-    READBACK,        /* one call more than operators */
-    READBACK_CASE,   /* the provider where the contract was asked for */
-    READBACK_LAUNCH, /* declared and recorded, and no kernel ran */
+    EAGER,             /* one decode iteration of a captured size runs kernels of its own */
+    OTHER_SIZE,        /* a graph is launched for a size that is none of the expected ones */
+    GRAPH_OUTSIDE,     /* a graph is launched in training */
+    NO_DEFINITION,     /* a graph is launched of which nothing is known */
+    READBACK,          /* one call more than operators */
+    READBACK_CONTRACT, /* of another contract than the operators */
+    READBACK_CASE,     /* the provider where the contract was asked for */
+    READBACK_LAUNCH,   /* declared and recorded, and no kernel ran */
     NO_READBACKS,
     LOGP,         /* one training log-probability by one ulp */
     LOGP_ZERO,    /* the sign of a zero */
@@ -113,6 +114,7 @@ static void graph(struct made *m, int64_t which, bool define)
 static struct rlk_event op(const char *name, const char *module, const char *phase, int64_t step, int64_t iteration)
 {
     struct rlk_event e = {.kind = RLK_EV_OP};
+    e.u.op.contract = "c/portable/1";
     e.who = (struct rlk_identity){
         .step = step, .iteration = iteration, .phase = phase, .pass = "fwd", .module = module, .op = name};
     return e;
@@ -202,7 +204,7 @@ static void readback(struct made *m, int64_t step, const char *module, uint64_t 
     e.who = (struct rlk_identity){.step = step, .phase = "actor_train", .module = module, .op = "readback"};
     e.u.readback.case_id = "R/R";
     e.u.readback.implementation = odd && m->fault == READBACK_CASE ? "provider" : "contract";
-    e.u.readback.contract = "c/portable/1";
+    e.u.readback.contract = odd && m->fault == READBACK_CONTRACT ? "c/native/1" : "c/portable/1";
     e.u.readback.calls = calls + (odd && m->fault == READBACK && step == 1);
     put(m, &e);
 }
@@ -348,6 +350,7 @@ static const struct {
     {GRAPH_OUTSIDE, R_GRAPHS, NONE, 0},
     {NO_DEFINITION, R_GRAPHS, NONE, 0},
     {READBACK, R_READBACKS, NONE, 0},
+    {READBACK_CONTRACT, R_READBACKS, NONE, 0},
     {READBACK_CASE, R_READBACKS, NONE, 0},
     {READBACK_LAUNCH, R_READBACKS, NONE, 0},
     {NO_READBACKS, R_READBACKS, NONE, -1},

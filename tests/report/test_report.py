@@ -107,6 +107,7 @@ def clean(result: dict) -> None:
         for framework in v["runtime_readbacks"]["frameworks"].values():
             for name, m in framework["modules"].items():
                 assert m["call_count"] == m["observed_call_count"] > 0, (name, m)
+                assert set(m["backend_ids"]) <= set(m["observed_backend_ids"]), (name, m)
         for step, m in run["steps"].items():
             assert set(REFERENCE["runs"][0]["steps"]["0"]) <= set(m) and m["train/step"] == int(step)
             assert m["train/entropy_loss"] > 0 and m["train/lr-pg_0"] > 0 and m["train/ois"] == 1.0
