@@ -16,7 +16,7 @@
 
 struct cell {
     int64_t step;
-    uint32_t phase, layer;
+    uint32_t phase, layer, nlayer, nphase; /* nlayer, nphase: where they stand in A's order */
     uint64_t roots, down;
 };
 
@@ -38,6 +38,9 @@ struct rlki_where {
     uint32_t *layer; /* in order of first appearance */
     size_t nlayer, cap_layer;
     struct rlki_hash layer_seen;
+    uint32_t *phase; /* likewise */
+    size_t nphase, cap_phase;
+    struct rlki_hash phase_seen;
     bool full_cells, full_columns;
 };
 
@@ -58,6 +61,8 @@ void rlki_where_free(struct rlki_where *where)
     free(where->column);
     free(where->cell);
     free(where->layer);
+    free(where->phase);
+    rlki_hash_release(&where->phase_seen);
     rlki_hash_release(&where->layer_of);
     rlki_hash_release(&where->layer_seen);
     rlki_hash_release(&where->cell_index);
@@ -96,15 +101,25 @@ static uint32_t layer_of(struct rlki_audit *audit, uint32_t module)
     return (uint32_t)layer;
 }
 
+static void see(struct rlki_hash *seen, uint32_t **list, size_t *n, size_t *cap, uint32_t name)
+{
+    if (rlki_hash_get(seen, name + 1u, NULL))
+        return;
+    rlki_hash_put(seen, name + 1u, *n);
+    if (rlki_grow(list, cap, *n, sizeof **list))
+        (*list)[(*n)++] = name;
+    else
+        seen->failed = true;
+}
+
 static void see_layer(struct rlki_where *where, uint32_t layer)
 {
-    if (rlki_hash_get(&where->layer_seen, layer + 1u, NULL))
-        return;
-    rlki_hash_put(&where->layer_seen, layer + 1u, where->nlayer);
-    if (rlki_grow(&where->layer, &where->cap_layer, where->nlayer, sizeof *where->layer))
-        where->layer[where->nlayer++] = layer;
-    else
-        where->layer_seen.failed = true;
+    see(&where->layer_seen, &where->layer, &where->nlayer, &where->cap_layer, layer);
+}
+
+static void see_phase(struct rlki_where *where, uint32_t phase)
+{
+    see(&where->phase_seen, &where->phase, &where->nphase, &where->cap_phase, phase);
 }
 
 static struct cell *cell_of(struct rlki_audit *audit, int64_t step, uint32_t phase, uint32_t module)
@@ -206,7 +221,11 @@ void rlki_where_verdict(struct rlki_audit *audit, uint64_t key, int64_t step, bo
 static int by_step(const void *x, const void *y)
 {
     const struct cell *a = x, *b = y;
-    return a->step != b->step ? (a->step < b->step ? -1 : 1) : 0;
+    if (a->step != b->step)
+        return a->step < b->step ? -1 : 1;
+    if (a->nlayer != b->nlayer)
+        return a->nlayer < b->nlayer ? -1 : 1;
+    return a->nphase < b->nphase ? -1 : a->nphase > b->nphase;
 }
 
 static int compare_columns(const void *x, const void *y)
@@ -228,11 +247,21 @@ static int list_layers(struct rlki_audit *audit, struct rlki_where *where, int64
     int rc = RLK_OK;
     if (audit->side[0].nranks)
         rc = rlki_side_nodes(&audit->side[0], step, audit->side[0].ranks[0], &nodes, audit->detail);
-    for (size_t i = 0; i < nodes.n && rc == RLK_OK; i++)
+    for (size_t i = 0; i < nodes.n && rc == RLK_OK; i++) {
         see_layer(where, layer_of(audit, nodes.node[i].module));
+        see_phase(where, nodes.node[i].phase);
+    }
     rlki_nodes_release(&nodes);
-    for (size_t i = 0; i < where->ncell; i++)
-        see_layer(where, where->cell[i].layer);
+    for (size_t i = 0; i < where->ncell; i++) {
+        struct cell *cell = &where->cell[i];
+        uint64_t place = 0;
+        see_layer(where, cell->layer);
+        see_phase(where, cell->phase);
+        rlki_hash_get(&where->layer_seen, cell->layer + 1u, &place);
+        cell->nlayer = (uint32_t)place;
+        rlki_hash_get(&where->phase_seen, cell->phase + 1u, &place);
+        cell->nphase = (uint32_t)place;
+    }
     return rc;
 }
 
@@ -268,15 +297,18 @@ static json_t *cells_json(struct rlki_audit *audit, struct rlki_where *where, js
     json_t *cells = json_array();
     if (where->ncell)
         qsort(where->cell, where->ncell, sizeof *where->cell, by_step);
+    for (size_t p = 0; p < where->nphase; p++) /* those that a cell is in, in A's order */
+        for (size_t i = 0; i < where->ncell && i < LISTED_CELLS; i++)
+            if (where->cell[i].phase == where->phase[p]) {
+                rlki_hash_put(&phase_at, where->phase[p] + 1u, json_array_size(phases));
+                rlki_add(phases, rlki_json_text(rlki_names_text(&audit->names, where->phase[p])));
+                break;
+            }
     for (size_t i = 0; i < where->ncell && i < LISTED_CELLS; i++) {
         const struct cell *cell = &where->cell[i];
-        uint64_t phase = json_array_size(phases), layer = 0;
-        if (!rlki_hash_get(&phase_at, cell->phase + 1u, &phase)) {
-            rlki_hash_put(&phase_at, cell->phase + 1u, phase);
-            rlki_add(phases, rlki_json_text(rlki_names_text(&audit->names, cell->phase)));
-        }
-        rlki_hash_get(&where->layer_seen, cell->layer + 1u, &layer);
-        rlki_add(cells, json_pack("[I,I,I,I,I]", (json_int_t)cell->step, (json_int_t)phase, (json_int_t)layer,
+        uint64_t phase = 0;
+        rlki_hash_get(&phase_at, cell->phase + 1u, &phase);
+        rlki_add(cells, json_pack("[I,I,I,I,I]", (json_int_t)cell->step, (json_int_t)phase, (json_int_t)cell->nlayer,
                                   (json_int_t)cell->roots, (json_int_t)cell->down));
     }
     audit->failed |= phase_at.failed;
@@ -347,8 +379,8 @@ int rlki_where_json(struct rlki_audit *audit, const struct rlki_found *first, js
     rlki_set(json, "cells", cells);
     rlki_set(json, "cells_total", json_integer((json_int_t)where->ncell));
     collectives_json(audit, where, json);
-    audit->failed |=
-        where->layer_of.failed || where->layer_seen.failed || where->cell_index.failed || where->column_index.failed;
+    audit->failed |= where->layer_of.failed || where->phase_seen.failed || where->layer_seen.failed ||
+                     where->cell_index.failed || where->column_index.failed;
     *out = json;
     return json ? RLK_OK : RLK_ENOMEM;
 }

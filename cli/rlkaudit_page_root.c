@@ -270,10 +270,10 @@ static void put_maps(struct rlki_page *page, const json_t *d, bool ulp)
     put_scale(page, json_object_get(map, "shape"));
     rlki_page_raw(page, "<div class=\"pair\"><figure>\n");
     rlki_page_map(page, json_object_get(map, "changed"), false);
-    rlki_page_raw(page,
-                  "<figcaption class=\"share\">share of elements that differ: <i class=\"k c1\"></i>one or more <i "
-                  "class=\"k c3\"></i><i class=\"k c5\"></i><i class=\"k c7\"></i>a half <i class=\"k c9\"></i>all"
-                  "</figcaption></figure>\n<figure>\n");
+    rlki_page_raw(
+        page, "<figcaption class=\"share\">share of elements that differ: <i class=\"k c1\"></i>one or more <i "
+              "class=\"k t c3\"></i><i class=\"k t c5\"></i><i class=\"k t c7\"></i>a half <i class=\"k c9\"></i>all"
+              "</figcaption></figure>\n<figure>\n");
     rlki_page_map(page, json_object_get(map, "far"), true);
     rlki_page_form(
         page,
@@ -312,11 +312,11 @@ void rlki_page_difference(struct rlki_page *page, const json_t *first)
     if (!json_is_object(d)) {
         rlki_page_raw(page, "<p>One side has no such tensor: there is nothing to compare element by element.</p>\n");
     } else if (!json_is_integer(json_object_get(d, "changed"))) {
-        rlki_page_form(
-            page,
-            "<p>%s elements, whose bytes were not kept on both sides: what differs among them is not known. By "
-            "the digest alone: <b>",
-            rlki_count_of(d, "elements"));
+        rlki_page_form(page,
+                       "<p>%s elements. What differs among them is not known: their bytes were not kept on both sides, "
+                       "or they are "
+                       "spread over ranks. By the digest alone: <b>",
+                       rlki_count_of(d, "elements"));
         rlki_page_text(page, rlki_raw(d, "grade"));
         rlki_page_raw(page,
                       "</b>. Record again with <code>rlkrec run --payload op=NAME</code> to see the elements.</p>\n");

@@ -7,7 +7,8 @@
 
 #define ROWS 48u
 #define COLS 64u
-#define SLANTED 24u /* columns of a step and a phase each */
+#define PLAIN_ROWS 24u /* up to so many layers all are drawn */
+#define SLANTED 24u    /* columns of a step and a phase each */
 #define RANK_ROWS 64u
 #define LISTED 24u
 
@@ -17,7 +18,10 @@ struct cell {
 
 struct map {
     const json_t *where;
-    const json_t *layers, *phases;
+    json_t *layers; /* those that are drawn */
+    const json_t *phases;
+    size_t *place; /* of a layer of the result among those; SIZE_MAX: not drawn */
+    size_t nall, nplain;
     int64_t *step; /* the steps, ascending */
     size_t nsteps, nlayers, nphases;
     bool by_phase; /* a column is a step and a phase; else one or more steps */
@@ -70,6 +74,42 @@ static size_t place_of_step(const struct map *m, int64_t step)
             hi = mid;
     }
     return lo;
+}
+
+/* Is its last part a number, as those of a stack of layers are? */
+static bool numbered(const char *layer)
+{
+    size_t n = strlen(layer);
+    return n && layer[n - 1] >= '0' && layer[n - 1] <= '9';
+}
+
+/* Of many layers those without number (the loss, the optimizer's groups) are drawn only where they differ. */
+static bool choose_layers(struct map *m)
+{
+    const json_t *all = json_object_get(m->where, "layers"), *one;
+    size_t i;
+    m->nall = json_array_size(all);
+    m->layers = json_array();
+    m->place = calloc(m->nall + 1, sizeof *m->place);
+    if (!m->layers || !m->place)
+        return false;
+    json_array_foreach(json_object_get(m->where, "cells"), i, one)
+    {
+        json_int_t layer = at(one, 2);
+        if (layer >= 0 && (size_t)layer < m->nall)
+            m->place[layer] = 1;
+    }
+    json_array_foreach(all, i, one)
+    {
+        const char *name = json_string_value(one);
+        bool drawn = m->place[i] || m->nall <= PLAIN_ROWS || (name && numbered(name));
+        m->place[i] = drawn ? json_array_size(m->layers) : SIZE_MAX;
+        m->nplain += !drawn;
+        if (drawn && json_array_append(m->layers, (json_t *)(uintptr_t)one) != 0)
+            return false;
+    }
+    m->nlayers = json_array_size(m->layers);
+    return true;
 }
 
 static struct cell *cell_at(struct map *m, int64_t step, size_t phase, size_t layer)
@@ -153,12 +193,10 @@ static bool fill(struct map *m, const json_t *result)
 {
     const json_t *one;
     size_t i;
-    m->layers = json_object_get(m->where, "layers");
     m->phases = json_object_get(m->where, "phases");
-    m->nlayers = json_array_size(m->layers);
     m->nphases = json_array_size(m->phases);
     json_array_foreach(m->phases, i, one) if (!json_is_string(one)) return false;
-    if (!collect_steps(m) || !m->nsteps || !m->nlayers)
+    if (!choose_layers(m) || !collect_steps(m) || !m->nsteps || !m->nlayers)
         return false;
     m->by_phase = m->nphases > 1 && m->nsteps * m->nphases <= SLANTED;
     m->rows = m->nlayers < ROWS ? (unsigned)m->nlayers : ROWS;
@@ -169,9 +207,9 @@ static bool fill(struct map *m, const json_t *result)
         return false;
     json_array_foreach(json_object_get(m->where, "cells"), i, one)
     {
-        if (at(one, 1) < 0 || at(one, 2) < 0)
+        if (at(one, 1) < 0 || at(one, 2) < 0 || (size_t)at(one, 2) >= m->nall)
             continue;
-        struct cell *cell = cell_at(m, at(one, 0), (size_t)at(one, 1), (size_t)at(one, 2));
+        struct cell *cell = cell_at(m, at(one, 0), (size_t)at(one, 1), m->place[at(one, 2)]);
         if (!cell)
             continue;
         cell->roots += rlki_amount(json_array_get(one, 3));
@@ -199,8 +237,12 @@ static void put_limits(struct rlki_page *page, const struct map *m)
     if (m->nlayers > m->rows)
         rlki_page_form(page, "<p class=\"cut\">Each row stands for up to %zu layers.</p>\n",
                        (m->nlayers + m->rows - 1) / m->rows);
-    if (layers > m->nlayers)
-        rlki_page_form(page, "<p class=\"cut\">%s layers are not drawn.</p>\n", rlki_count(layers - m->nlayers));
+    if (m->nplain)
+        rlki_page_form(page,
+                       "<p class=\"dim\">%zu modules without a number and without a difference are not drawn.</p>\n",
+                       m->nplain);
+    if (layers > m->nall)
+        rlki_page_form(page, "<p class=\"cut\">%s layers are not drawn.</p>\n", rlki_count(layers - m->nall));
     if (cells > listed)
         rlki_page_form(page, "<p class=\"cut\">%s later places that differ are not drawn.</p>\n",
                        rlki_count(cells - listed));
@@ -222,11 +264,14 @@ static void put_layers(struct rlki_page *page, const json_t *result, const json_
                                        .col = col_text,
                                        .hover = hover_text};
         rlki_page_grid(page, &grid);
-        rlki_page_raw(page, "<p class=\"legend\"><i class=\"k c1 ring\"></i>first <i class=\"k c1\"></i>root "
-                            "<i class=\"k c2\"></i><i class=\"k c3\"></i><i class=\"k c4\"></i><i class=\"k c5\"></i>"
-                            "downstream: 1, 4, 16, 64 or more <i class=\"k c0\"></i>no difference</p>\n");
+        rlki_page_raw(page,
+                      "<p class=\"legend\"><i class=\"k c1 ring\"></i>first <i class=\"k c1\"></i>root "
+                      "<i class=\"k c2\"></i><i class=\"k t c3\"></i><i class=\"k t c4\"></i><i class=\"k t c5\"></i>"
+                      "downstream: 1, 4, 16, 64 or more <i class=\"k c0\"></i>no difference</p>\n");
         put_limits(page, &m);
     }
+    json_decref(m.layers);
+    free(m.place);
     free(m.step);
     free(m.cell);
     free(m.drawn);
@@ -242,10 +287,10 @@ struct ranks {
     char text[600];
 };
 
-/* Of several ranks in one row the most telling: brought in, received, equal. 1, 2, 3; 0: none of it. */
-static uint8_t part_class(char ch)
+/* Of several ranks in one row the most telling: a root, brought in, received, equal. 1 to 4; 0: none of it. */
+static uint8_t part_class(char ch, bool root)
 {
-    return ch == 'i' || ch == 'b' ? 1 : ch == 'o' ? 2 : ch == '=' ? 3 : 0;
+    return ch == 'o' && root ? 1 : ch == 'i' || ch == 'b' ? 2 : ch == 'o' ? 3 : ch == '=' ? 4 : 0;
 }
 
 static const char *rank_text(const void *context, unsigned row)
@@ -269,14 +314,15 @@ static const char *number_text(const void *context, unsigned col)
 
 static const char *part_text(const void *context, unsigned row, unsigned col)
 {
-    static const char *const said[] = {"", "brings a difference in", "only its result differs", "equal"};
+    static const char *const said[] = {"", "the collective is a root", "brings a difference in",
+                                       "only its result differs", "equal"};
     struct ranks *r = (struct ranks *)(uintptr_t)context;
     const json_t *c = json_array_get(r->columns, col);
     char rank[60];
     snprintf(rank, sizeof rank, "%.50s", rank_text(r, row));
     snprintf(r->text, sizeof r->text, "%s, %.100s of %.200s at step %lld: %s", rank, rlki_raw(c, "op"),
              rlki_raw(c, "module"), (long long)rlki_integer(c, "step"),
-             said[r->drawn[(size_t)row * r->cols + col].class & 3]);
+             said[r->drawn[(size_t)row * r->cols + col].class % 5]);
     return r->text;
 }
 
@@ -322,7 +368,7 @@ static void put_ranks(struct rlki_page *page, const json_t *where)
         const char *text = rlki_raw(json_array_get(r.columns, c), "ranks");
         for (size_t i = 0; i < r.n && text[i]; i++) {
             struct rlki_grid_cell *cell = &r.drawn[i * r.rows / r.n * r.cols + c];
-            uint8_t class = part_class(text[i]);
+            uint8_t class = part_class(text[i], json_is_true(json_object_get(json_array_get(r.columns, c), "root")));
             if (class && (!cell->class || class < cell->class))
                 cell->class = class;
         }
@@ -339,9 +385,9 @@ static void put_ranks(struct rlki_page *page, const json_t *where)
     rlki_page_raw(page, "<h3>Rank by collective</h3>\n");
     rlki_page_grid(page, &grid);
     rlki_page_raw(page,
-                  "<p class=\"legend parts\"><i class=\"k c1\"></i>brings a difference in <i class=\"k c2\"></i>only "
-                  "its result differs <i class=\"k c3\"></i>equal <i class=\"k c0\"></i>not a member, or not "
-                  "looked at</p>\n");
+                  "<p class=\"legend parts\"><i class=\"k c1\"></i>the collective is a root <i class=\"k c2\"></i>"
+                  "brings a difference in <i class=\"k c3\"></i>only its result differs <i class=\"k c4\"></i>equal "
+                  "<i class=\"k c0\"></i>not a member, or not looked at</p>\n");
     if (r.n > r.rows)
         rlki_page_form(page, "<p class=\"cut\">Each row stands for up to %zu ranks, by the most telling of them.</p>\n",
                        (r.n + r.rows - 1) / r.rows);
