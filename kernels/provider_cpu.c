@@ -1,6 +1,7 @@
 /* provider_cpu.c - what a user's library does today: plain loops, libm, sums whose order follows the threads and the
  * ranks. Nothing here is promised; it exists to be run and audited. Sums over ranks fold in rank order. */
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -194,20 +195,30 @@ static float score(const struct rlki_attention *a, const void *q, const void *k,
     return s;
 }
 
+struct attn_rows {
+    const struct rlki_attention *a;
+    atomic_bool short_of_memory;
+};
+
 static void attn_fwd_row(void *arg, int64_t task, unsigned thread)
 {
-    const struct rlki_attention *a = arg;
+    struct attn_rows *rows = arg;
+    const struct rlki_attention *a = rows->a;
     const int64_t row = task / a->heads;
     const int h = (int)(task % a->heads), keys = a->pos[row] + 1;
     float *p = malloc((size_t)keys * sizeof *p), m = -INFINITY, l = 0.0f;
     (void)thread;
-    for (int j = 0; p && j < keys; j++) {
+    if (!p) {
+        atomic_store(&rows->short_of_memory, true);
+        return;
+    }
+    for (int j = 0; j < keys; j++) {
         p[j] = score(a, a->q, a->k, row, a->base[row] + j, h) * a->scale;
         m = p[j] > m ? p[j] : m;
     }
-    for (int j = 0; p && j < keys; j++)
+    for (int j = 0; j < keys; j++)
         l += p[j] = expf(p[j] - m);
-    for (int i = 0; p && i < a->d; i++) {
+    for (int i = 0; i < a->d; i++) {
         float o = 0.0f;
         for (int j = 0; j < keys; j++)
             o +=
@@ -216,13 +227,16 @@ static void attn_fwd_row(void *arg, int64_t task, unsigned thread)
         put(a->type, a->o, (row * a->heads + h) * a->d + i, o);
     }
     if (a->lse)
-        a->lse[row * a->heads + h] = p ? m + logf(l) : NAN;
+        a->lse[row * a->heads + h] = m + logf(l);
     free(p);
 }
 
 static int attn_fwd(struct rlk_exec *x, const struct rlki_attention *a)
 {
-    rlk_pool_run(x->pool, a->rows * a->heads, attn_fwd_row, (void *)(uintptr_t)a);
+    struct attn_rows rows = {a, false};
+    rlk_pool_run(x->pool, a->rows * a->heads, attn_fwd_row, &rows);
+    if (atomic_load(&rows.short_of_memory))
+        return rlk_kfail(&x->detail, RLK_K_ENOMEM, "provider attention: out of memory for a row's scores");
     return 0;
 }
 
