@@ -6,6 +6,8 @@
 
 #include "kernels/rlk_num.h"
 
+void (*t_bracket)(bool inside);
+
 uint64_t t_hash(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
     uint64_t h = a * 0x9e3779b97f4a7c15ull ^ (b + 0x7f4a7c15) * 0xbf58476d1ce4e5b9ull ^
@@ -52,9 +54,8 @@ static void *device_memory(struct t_env *e, size_t bytes)
     return p;
 }
 
-int t_env_init(struct t_env *e, const struct t_case *c)
+static int init(struct t_env *e, const struct t_case *c)
 {
-    *e = (struct t_env){0};
     e->pool = c->threads > 1 ? rlk_pool_new(c->threads) : NULL;
     int rc = rlk_exec_init(&e->x, c->device, c->stream, e->pool);
     if (rc)
@@ -65,6 +66,17 @@ int t_env_init(struct t_env *e, const struct t_case *c)
     if ((rc = rlk_world_virtual(&e->w, &e->x, c->tp, c->cp)))
         return rc;
     return rlk_batch_new(&e->x, &e->w.lat, c->sequences, c->length, NULL, &e->b);
+}
+
+int t_env_init(struct t_env *e, const struct t_case *c)
+{
+    *e = (struct t_env){0};
+    if (t_bracket)
+        t_bracket(true);
+    const int rc = init(e, c);
+    if (t_bracket)
+        t_bracket(false);
+    return rc;
 }
 
 void t_env_release(struct t_env *e)

@@ -85,6 +85,9 @@ int64_t t_rows(const struct t_env *e, const struct t_spec *s);
 /* A logical tensor filled by (seed, what, sequence id, position, column): host memory, caller frees. */
 void *t_fill(const struct t_env *e, const struct t_case *c, const struct t_spec *s, uint32_t what, float scale);
 
+/* Called with true before a call into the library and with false after it; NULL = nobody. For what allocates. */
+extern void (*t_bracket)(bool inside);
+
 /* Runs every operator, forward and backward, twice a micro-batch's worth of gradients. 0 or a code (*why has words). */
 int t_run(const struct t_case *c, struct t_result *out, char why[256]);
 void t_result_free(struct t_result *r);

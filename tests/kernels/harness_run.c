@@ -87,8 +87,12 @@ static void save(struct run *r, const char *module, const char *name, struct t_s
 #define TRY(call)                                                                                                      \
     do {                                                                                                               \
         const unsigned control = flush_on(r->c->flush);                                                                \
+        if (t_bracket)                                                                                                 \
+            t_bracket(true);                                                                                           \
         if (!r->rc && (r->rc = (call)))                                                                                \
             r->failed = #call;                                                                                         \
+        if (t_bracket)                                                                                                 \
+            t_bracket(false);                                                                                          \
         flush_off(control);                                                                                            \
     } while (0)
 

@@ -3,6 +3,7 @@
 #include "recorder/rlk_tap.h"
 #include "store/rlk_reader.h"
 #include "store/rlk_writer.h"
+#include "tests/failing_alloc.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -16,60 +17,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__real_aligned_alloc(size_t align, size_t n);
-char *__real_strdup(const char *s);
-char *__real_strndup(const char *s, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_aligned_alloc(size_t align, size_t n);
-char *__wrap_strdup(const char *s);
-char *__wrap_strndup(const char *s, size_t n);
-
-static long countdown = -1; /* atomic; the allocation that brings it to 0 fails, and `burst` - 1 after it */
-static long burst = 1;
-
-static bool fails(void)
-{
-    long left = __atomic_load_n(&countdown, __ATOMIC_RELAXED) < -burst
-                    ? -burst
-                    : __atomic_sub_fetch(&countdown, 1, __ATOMIC_RELAXED);
-    return left <= 0 && left > -burst;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return fails() ? NULL : __real_realloc(p, n);
-}
-
-void *__wrap_aligned_alloc(size_t align, size_t n)
-{
-    return fails() ? NULL : __real_aligned_alloc(align, n);
-}
-
-char *__wrap_strdup(const char *s)
-{
-    return fails() ? NULL : __real_strdup(s);
-}
-
-char *__wrap_strndup(const char *s, size_t n)
-{
-    return fails() ? NULL : __real_strndup(s, n);
-}
 
 const struct rlk_tap_api *rlk_tap_table(uint32_t abi);
 
@@ -125,11 +72,10 @@ static bool try_one(long n, long length, const char *rec)
         setenv("RLKREC_RECORDING", rec, 1);
         setenv("RLKREC_PAYLOAD", "name=x\nop=leaf", 1);
         alarm(20);
-        burst = length;
-        __atomic_store_n(&countdown, n, __ATOMIC_RELAXED);
+        alloc_fail(n, length);
         scenario();
-        bool reached = __atomic_load_n(&countdown, __ATOMIC_RELAXED) <= 0;
-        __atomic_store_n(&countdown, -1000000, __ATOMIC_RELAXED);
+        bool reached = alloc_hit();
+        alloc_restore();
         _exit(reached ? 0 : 9);
     }
     assert_true(pid > 0);

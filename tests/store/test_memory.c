@@ -6,7 +6,6 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,61 +13,7 @@
 
 #include <cmocka.h>
 
-static _Atomic long countdown; /* 0 = never fails */
-static _Atomic long calls;
-static _Thread_local bool exempt; /* the test's own allocations */
-
-static bool fails(void)
-{
-    if (exempt)
-        return false;
-    atomic_fetch_add(&calls, 1);
-    return atomic_load(&countdown) > 0 && atomic_fetch_sub(&countdown, 1) == 1;
-}
-
-/* ld --wrap: every call from the libraries that are linked statically (ours, LMDB, zstd, jansson) comes here. */
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__real_aligned_alloc(size_t align, size_t n);
-char *__real_strdup(const char *s);
-char *__real_strndup(const char *s, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_aligned_alloc(size_t align, size_t n);
-char *__wrap_strdup(const char *s);
-char *__wrap_strndup(const char *s, size_t n);
-
-void *__wrap_malloc(size_t n)
-{
-    return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return fails() ? NULL : __real_realloc(p, n);
-}
-
-void *__wrap_aligned_alloc(size_t align, size_t n)
-{
-    return fails() ? NULL : __real_aligned_alloc(align, n);
-}
-
-char *__wrap_strdup(const char *s)
-{
-    return fails() ? NULL : __real_strdup(s);
-}
-
-char *__wrap_strndup(const char *s, size_t n)
-{
-    return fails() ? NULL : __real_strndup(s, n);
-}
+#include "tests/failing_alloc.h"
 
 /* The n to try: all of the first hundred, then about eighty more up to `all`. */
 static long next_n(long n, long all)
@@ -83,17 +28,17 @@ static void reader(void **state)
     fresh_dir(base, "oom");
     snprintf(dir, sizeof dir, "%s/e", base);
     assert_true(sample_write(dir, 3, 60, true)); /* without END: the roll-up is made by a scan */
-    atomic_store(&calls, 0);
+    alloc_restore();
     struct sample_answer good = sample_read(dir, true);
-    long all = atomic_load(&calls);
+    long all = alloc_calls();
     assert_int_equal(good.opened | good.verified, RLK_OK);
     assert_true(all > 100);
     long failed = 0;
     for (long n = 1; n <= all; n = next_n(n, all)) {
-        atomic_store(&countdown, n);
+        alloc_fail(n, 1);
         struct sample_answer a = sample_read(dir, true);
-        bool hit = atomic_load(&countdown) <= 0;
-        atomic_store(&countdown, 0);
+        bool hit = alloc_hit();
+        alloc_restore();
         assert_true(a.opened == RLK_OK || a.opened == RLK_ENOMEM);
         assert_true(a.verified == RLK_OK || a.verified == RLK_ENOMEM); /* lack of memory is never told as damage */
         failed += hit;
@@ -121,9 +66,9 @@ static int write_some(const char *dir, int *closed)
     meta[sizeof meta - 1] = 0;
     for (int i = 0; i < 26 && rc == RLK_OK; i++) {
         struct rlk_arena arena = {0};
-        exempt = true;
+        alloc_exempt = true;
         struct rlk_event e = random_event(&r, (enum rlk_event_kind)(1 + i % RLK_EV_NOTE), &arena);
-        exempt = false;
+        alloc_exempt = false;
         int one = rlk_producer_put(p, &e, NULL);
         rlk_arena_release(&arena);
         if (one && one != RLK_EFULL && one != RLK_ESTATE)
@@ -144,17 +89,17 @@ static void writer(void **state)
     int closed;
     fresh_dir(base, "oom");
     snprintf(dir, sizeof dir, "%s/w0", base);
-    atomic_store(&calls, 0);
+    alloc_restore();
     assert_int_equal(write_some(dir, &closed), RLK_OK);
     assert_int_equal(closed, RLK_OK);
-    long all = atomic_load(&calls);
+    long all = alloc_calls();
     for (long n = 1; n <= all; n = next_n(n, all)) {
         struct rlk_env *env;
         struct rlk_detail detail = {""};
         snprintf(dir, sizeof dir, "%s/w%ld", base, n);
-        atomic_store(&countdown, n);
+        alloc_fail(n, 1);
         write_some(dir, &closed);
-        atomic_store(&countdown, 0);
+        alloc_restore();
         if (rlk_env_open(&env, dir, &detail)) /* it may never have been made */
             continue;
         int rc = rlk_env_verify(env, &detail);
@@ -212,13 +157,13 @@ static void archive(void **state)
     json_decref(manifest);
     snprintf(env, sizeof env, "%s/rank-00000.pid-1", dir);
     assert_true(sample_write(env, 3, 20, false));
-    atomic_store(&calls, 0);
+    alloc_restore();
     assert_int_equal(whole(dir), RLK_OK);
-    long all = atomic_load(&calls), failed = 0;
+    long all = alloc_calls(), failed = 0;
     for (long n = 1; n <= all; n = next_n(n, all)) {
-        atomic_store(&countdown, n);
+        alloc_fail(n, 1);
         int rc = whole(dir);
-        atomic_store(&countdown, 0);
+        alloc_restore();
         failed += rc != RLK_OK;
         /* jansson says only that a text could not be parsed */
         assert_true(rc == RLK_OK || rc == RLK_ENOMEM || rc == RLK_ECORRUPT);

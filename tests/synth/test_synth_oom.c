@@ -1,8 +1,7 @@
 /* Memory that runs out at the n-th allocation, for every n: a return code, nothing leaked (the leak checker of the asan
- * preset), nothing left on the disk. Linked with --wrap for malloc, calloc and realloc. */
+ * preset), nothing left on the disk. */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,36 +12,7 @@
 #include <cmocka.h>
 
 #include "recorder/synth/rlk_synth.h"
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t m);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t m);
-void *__wrap_realloc(void *p, size_t n);
-
-static atomic_long left = -1; /* allocations that still succeed; -1 = all */
-
-static bool refused(void)
-{
-    long n = atomic_load(&left);
-    return n >= 0 && atomic_fetch_sub(&left, 1) <= 0;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return refused() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t m)
-{
-    return refused() ? NULL : __real_calloc(n, m);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return refused() ? NULL : __real_realloc(p, n);
-}
+#include "tests/failing_alloc.h"
 
 static const char text[] =
     "{\"rlk_synth\": 1, \"ranks\": 2, \"layout\": \"tp2\", \"env\": {\"A\": \"b\"}, \"events\": ["
@@ -79,9 +49,9 @@ static void test_check(void **state)
     (void)state;
     do {
         assert_true(n < 10000);
-        atomic_store(&left, n++);
+        alloc_fail(++n, 1);
         rc = rlk_synth_check(spec, &detail);
-        atomic_store(&left, -1);
+        alloc_restore();
         if (rc)
             assert_int_equal(rc, RLK_ENOMEM);
     } while (rc);
@@ -103,9 +73,9 @@ static void test_run(void **state)
     snprintf(path, sizeof path, "%s/x.rlk", dir);
     do {
         assert_true(n < 100000);
-        atomic_store(&left, n);
+        alloc_fail(n + 1, 1);
         rc = rlk_synth_run(spec, path, NULL, NULL, &detail);
-        atomic_store(&left, -1);
+        alloc_restore();
         if (rc) {
             failures++;
             if (stat(path, &st) == 0)
