@@ -279,19 +279,18 @@ static void tell_program(struct rlk_train *run)
         run->rec.tap->meta("rlktrain.program", run->rec.program);
         return;
     }
+    char packing[64] = "";
+    if (o->score_batches || o->reverse)
+        snprintf(packing, sizeof packing, " score_batches=%d reverse=%d", o->score_batches, (int)o->reverse);
     snprintf(
         text, sizeof text,
         "model=%s seed=%llu samples=%d group=%d prompt=%d new=%d stop_ids=%d micro_batches=%d temperature=%.9g "
-        "top_p=%.9g lr=%.9g beta1=%.9g beta2=%.9g adam_eps=%.9g weight_decay=%.9g clip=%.9g kl=%.9g max_norm=%.17g "
+        "top_p=%.9g lr=%.9g beta1=%.9g beta2=%.9g adam_eps=%.9g weight_decay=%.9g clip=%.9g kl=%.9g max_norm=%.17g%s "
         "contract=%s plant=%s",
         o->model.name, (unsigned long long)o->seed, o->samples, o->group, o->prompt, o->fresh, o->stop_ids,
         o->micro_batches, (double)o->temperature, (double)o->top_p, (double)o->lr, (double)o->beta1, (double)o->beta2,
-        (double)o->adam_eps, (double)o->weight_decay, (double)o->clip_ratio, (double)o->kl_coef, o->max_norm,
+        (double)o->adam_eps, (double)o->weight_decay, (double)o->clip_ratio, (double)o->kl_coef, o->max_norm, packing,
         o->contract, o->plant ? o->plant : "none");
-    if (o->score_batches || o->reverse) {
-        const size_t n = strlen(text);
-        snprintf(text + n, sizeof text - n, " score_batches=%d reverse=%d", o->score_batches, (int)o->reverse);
-    }
     run->rec.tap->meta("rlktrain.program", text);
     if (o->folder)
         run->rec.tap->meta("rlktrain.folder", rlk_folder_path(o->folder)); /* model=folder */

@@ -150,6 +150,14 @@ def main() -> None:
         recipe = version_digest(where / "v3" / "model.safetensors")
         assert result["all_parameter_hash_comparisons"][2]["sha256"] == [recipe] * 2, "the recipe gives another hash"
         print("a clean pair: every row")
+        # A recording and its replay under another layout: the same report, times apart.
+        again = where / "again.rlk"
+        ran = subprocess.run([BIN / "rlkreplay", a, "--layout", "tp2cp4", "-o", again], capture_output=True, text=True,
+                             check=False)
+        assert ran.returncode == 0, f"replay: exit {ran.returncode}: {ran.stdout} {ran.stderr}"
+        code, result = report(a, again)
+        assert code == 0 and result["passed"] and rows(result) == set() and len(result["metric_comparisons"]) == 2, result
+        print("a recording and its replay: every row that applies")
         one = record(where, "one", "tp2cp2", "--steps", "1")
         for name, expected in FAULTS:
             bad = record(where, name, "tp8cp4" if name == "wgrad-cp" else "tp4cp2", "--steps", "1", "--plant", name)
