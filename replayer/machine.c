@@ -129,7 +129,7 @@ static struct rlki_buffer *buffer_of(struct rlki_exec *x, const struct rlki_form
             break;
         b->at.p[i] = take(m, b->bytes[i]);
         if (b->at.p[i])
-            rlki_rec_fresh(m->run, b->at.p[i]);
+            rlki_rec_fresh_device(m->run, b->at.p[i]);
     }
     bool ok = b->host ? b->bytes[0] < m->most / RLKI_RANKS && !rlki_host_new(m->run, &b->at, b->bytes[0] + 1) : true;
     for (int i = 0; !b->host && i < b->held; i++)

@@ -65,6 +65,34 @@ void rlki_rec_fresh(struct rlk_train *run, const void *data)
     }
     k->generation = r->tap->generation();
     k->version = 0;
+    k->device = false;
+}
+
+void rlki_rec_fresh_device(struct rlk_train *run, const void *data)
+{
+    rlki_rec_fresh(run, data);
+    struct rlki_known *k = run->rec.tap && data && !run->x.measuring ? known(&run->rec, data) : NULL;
+    if (k)
+        k->device = run->x.device != RLK_DEVICE_CPU;
+}
+
+/* Where the recorder can read `bytes` bytes of `data`: there, or a copy of what the stream has made of it. NULL: it
+ * cannot. The copy waits for the stream: on a device every tensor that is told costs that. */
+static const void *readable(struct rlk_train *run, const struct rlki_known *k, const void *data, size_t bytes)
+{
+    struct rlki_rec *r = &run->rec;
+    if (run->x.device == RLK_DEVICE_CPU || (k && !k->device) || !data || !bytes)
+        return data;
+    if (!k)
+        return NULL;
+    if (bytes > r->staged) {
+        void *more = realloc(r->staging, bytes);
+        if (!more)
+            return NULL;
+        r->staging = more;
+        r->staged = bytes;
+    }
+    return rlk_exec_download(&run->x, r->staging, data, bytes) ? NULL : r->staging;
 }
 
 void rlki_rec_written(struct rlk_train *run, const void *data)
@@ -94,13 +122,17 @@ static void tell(struct rlk_train *run, struct rlk_tap_op *op, const char *name,
     struct rlki_known *k = data ? known(r, data) : NULL;
     if (k && output && bump)
         k->version++;
+    const size_t bytes = (size_t)n * rlk_ktype_bytes(type);
+    const void *from = readable(run, k, data, bytes);
     /* The values of enum rlk_ktype are those of enum rlk_dtype (kernels/rlk_kbase.h). */
     const struct rlk_tap_tensor t = {.name = name,
                                      .view = {.dtype = (enum rlk_dtype)type,
                                               .ndim = at->ndim,
                                               .shape = shape,
-                                              .storage = data,
-                                              .storage_bytes = n * rlk_ktype_bytes(type)},
+                                              .storage = from,
+                                              .storage_bytes = bytes},
+                                     .state = from || !bytes ? RLK_T_DIGESTED : RLK_T_NOT_DIGESTED,
+                                     .reason = "device",
                                      .place = &place,
                                      .generation = k ? k->generation : 0,
                                      .version = k ? k->version : 0,
@@ -315,6 +347,7 @@ int rlki_rec_init(struct rlk_train *run)
 void rlki_rec_release(struct rlk_train *run)
 {
     free(run->rec.known);
+    free(run->rec.staging);
     free(run->rec.rows);
     run->rec = (struct rlki_rec){0};
 }
@@ -486,13 +519,17 @@ static void one_leaf(struct rlk_train *run, int i, const struct rlki_named *t, c
         n *= shape[d];
     }
     const struct rlki_known *k = known(r, data);
+    const size_t bytes = (size_t)n * rlk_ktype_bytes(t->type);
+    const void *from = readable(run, k, data, bytes);
     const struct rlk_place place = {at.at.ndim, at.shape, at.nspans, (const void *)at.span, NULL, at.at.replica, NULL};
     const struct rlk_tap_tensor tensor = {.name = t->name,
                                           .view = {.dtype = (enum rlk_dtype)t->type,
                                                    .ndim = (uint32_t)t->ndim,
                                                    .shape = shape,
-                                                   .storage = data,
-                                                   .storage_bytes = n * rlk_ktype_bytes(t->type)},
+                                                   .storage = from,
+                                                   .storage_bytes = bytes},
+                                          .state = from || !bytes ? RLK_T_DIGESTED : RLK_T_NOT_DIGESTED,
+                                          .reason = "device",
                                           .place = &place,
                                           .generation = k ? k->generation : 0,
                                           .version = k ? k->version : 0};

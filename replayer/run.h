@@ -76,6 +76,7 @@ struct rlk_train;
 struct rlki_known { /* a buffer as the recorder knows it */
     const void *data;
     uint64_t generation, version;
+    bool device; /* memory of the exec's device, where that is not the host */
 };
 enum rlki_axis { RLKI_AXIS_WHOLE, RLKI_AXIS_TOKENS, RLKI_AXIS_SLABS, RLKI_AXIS_VOCAB };
 struct rlki_named { /* a tensor of an event of our own */
@@ -97,7 +98,9 @@ struct rlki_rec {
     struct rlki_known *known;
     size_t nknown, room;
     bool failed;
-    bool muted;          /* what happens is not told, only kept account of */
+    bool muted;    /* what happens is not told, only kept account of */
+    void *staging; /* host copy of the tensor that is told, where it is on a device */
+    size_t staged;
     const char *program; /* the text of meta `rlktrain.program`; NULL = made from the options */
     /* Inputs of the next operator that it does not announce itself: a cache, token ids, the gradient it adds to. */
     struct rlki_extra {
@@ -127,6 +130,7 @@ void rlki_rec_work(struct rlk_train *run, int64_t work, int64_t iteration);
 void rlki_rec_pass(struct rlk_train *run, const char *pass);
 /* A buffer at this address is a new one; somebody wrote into it without an event. */
 void rlki_rec_fresh(struct rlk_train *run, const void *data);
+void rlki_rec_fresh_device(struct rlk_train *run, const void *data); /* the same for memory of rlk_exec_alloc */
 void rlki_rec_written(struct rlk_train *run, const void *data);
 /* One event on every rank of w. Between begin and end: tensors, inputs first. All are nothing when nobody records. */
 void rlki_rec_begin(struct rlk_train *run, const struct rlk_world *w, const char *module, const char *op,

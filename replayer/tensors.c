@@ -40,7 +40,7 @@ int rlki_frame_take(struct rlk_train *run, const struct rlk_world *w, const stru
         out->p[i] = frame_bytes(run, (size_t)(n ? n : 1) * rlk_ktype_bytes(type));
         if (!out->p[i])
             return rlki_fail_memory(run, "activations");
-        rlki_rec_fresh(run, out->p[i]);
+        rlki_rec_fresh_device(run, out->p[i]);
     }
     return 0;
 }
@@ -101,7 +101,7 @@ int rlki_param_alloc(struct rlk_train *run, const struct rlk_world *w, const str
         out->p[i] = rlk_exec_alloc(&run->x, bytes ? bytes : 1);
         if (!out->p[i])
             return rlki_fail_memory(run, p->name);
-        rlki_rec_fresh(run, out->p[i]);
+        rlki_rec_fresh_device(run, out->p[i]);
         void *zeros = calloc(1, bytes + 1);
         const int rc = zeros ? rlk_exec_upload(&run->x, out->p[i], zeros, bytes) : RLK_K_ENOMEM;
         const int synced = rc ? rc : rlk_exec_sync(&run->x);
