@@ -66,10 +66,12 @@ enum { cudaSuccess = 0, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemc
 static inline cudaError_t cudaGetLastError() { return 0; }
 static inline const char *cudaGetErrorString(cudaError_t) { return "emulated"; }
 static inline cudaError_t cudaGetDeviceCount(int *n) { *n = 1; return 0; }
-static inline cudaError_t cudaMalloc(void **p, size_t n) { return posix_memalign(p, 256, n); }
-static inline cudaError_t cudaFree(void *p) { free(p); return 0; }
-static inline cudaError_t cudaMemcpyAsync(void *d, const void *s, size_t n, int, cudaStream_t) { memcpy(d, s, n); return 0; }
-static inline cudaError_t cudaMemsetAsync(void *d, int v, size_t n, cudaStream_t) { memset(d, v, n); return 0; }
+/* Device memory is an arena that only kernels and copies can touch: the host's own access ends the program, and a copy
+ * whose direction does not fit its pointers fails, as on a GPU. EMUL_GUARD=0 leaves the arena open. */
+cudaError_t cudaMalloc(void **p, size_t n);
+cudaError_t cudaFree(void *p);
+cudaError_t cudaMemcpyAsync(void *d, const void *s, size_t n, int kind, cudaStream_t);
+cudaError_t cudaMemsetAsync(void *d, int v, size_t n, cudaStream_t);
 static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return 0; }
 template <typename F> cudaError_t cudaFuncSetAttribute(F, int, int) { return 0; }
 

@@ -1,6 +1,8 @@
 /* emul.cpp - blocks as fibers. */
 #include "cuda_runtime.h"
 
+#include <map>
+#include <sys/mman.h>
 #include <vector>
 
 dim3 blockIdx, blockDim, gridDim, threadIdx;
@@ -119,12 +121,94 @@ void emul_exchange(const void *mine, size_t bytes, int source, void *theirs)
     wait_at(warp);
 }
 
+namespace {
+
+const size_t ARENA = (size_t)1 << 34;
+char *arena;
+size_t used;
+bool guarded;
+std::map<size_t, std::vector<void *>> spare;
+std::map<void *, size_t> sizes;
+
+struct door { /* open while it lives */
+    door() { turn(PROT_READ | PROT_WRITE); }
+    ~door() { turn(PROT_NONE); }
+    static void turn(int how)
+    {
+        if (guarded && used && mprotect(arena, used, how) != 0)
+            abort();
+    }
+};
+
+bool on_device(const void *p)
+{
+    return arena && (const char *)p >= arena && (const char *)p < arena + used;
+}
+
+} // namespace
+
+cudaError_t cudaMalloc(void **p, size_t n)
+{
+    const size_t size = (n + 4096) / 4096 * 4096;
+    if (!arena) {
+        const char *open = getenv("EMUL_GUARD");
+        guarded = !open || open[0] != '0';
+        arena = (char *)mmap(nullptr, ARENA, guarded ? PROT_NONE : PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (arena == MAP_FAILED)
+            return 2;
+    }
+    std::vector<void *> &free_ones = spare[size];
+    if (!free_ones.empty()) {
+        *p = free_ones.back();
+        free_ones.pop_back();
+    } else {
+        if (used + size > ARENA)
+            return 2;
+        *p = arena + used;
+        used += size;
+    }
+    sizes[*p] = size;
+    return 0;
+}
+
+cudaError_t cudaFree(void *p)
+{
+    if (!p)
+        return 0;
+    if (!sizes.count(p))
+        return 1;
+    spare[sizes[p]].push_back(p);
+    sizes.erase(p);
+    return 0;
+}
+
+cudaError_t cudaMemcpyAsync(void *d, const void *s, size_t n, int kind, cudaStream_t)
+{
+    const bool to = kind != cudaMemcpyDeviceToHost, from = kind != cudaMemcpyHostToDevice;
+    if (n && (on_device(d) != to || on_device(s) != from))
+        return 1;
+    door open;
+    memcpy(d, s, n);
+    return 0;
+}
+
+cudaError_t cudaMemsetAsync(void *d, int v, size_t n, cudaStream_t)
+{
+    if (n && !on_device(d))
+        return 1;
+    door open;
+    memset(d, v, n);
+    return 0;
+}
+
 void emul_run(dim3 grid, dim3 block, size_t bytes, const std::function<void()> &f)
 {
     count = (int)block.x;
     blockDim = block;
     gridDim = grid;
     body = &f;
+    door open;
     shared.assign(bytes + 256, (char)0x7f); /* large floats: a read of what was not written shows */
     for (unsigned y = 0; y < grid.y; y++)
         for (unsigned x = 0; x < grid.x; x++) {
