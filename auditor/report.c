@@ -106,7 +106,7 @@ static json_t *faults_of(const struct rlki_run_facts *f, const json_t *run, cons
 {
     size_t i;
     json_t *text;
-    json_array_foreach(f->hash_faults, i, text)
+    json_array_foreach(f->faults, i, text)
     {
         char line[500];
         snprintf(line, sizeof line, "%s: %s", side, json_string_value(text));

@@ -59,7 +59,7 @@ struct rlki_run_facts {
     bool launch_plane;
     json_t *steps, *perf; /* {"0": {"train/loss": x}} */
     json_t *hashes;       /* {version: {name: {"dtype", "sha256", "shape"}}} */
-    json_t *hash_faults;  /* texts */
+    json_t *faults;       /* texts: what no row takes in */
     json_t *contracts;    /* {"training.attention": [contracts of its operators]} */
     json_t *artifacts;    /* texts */
     json_t *logp_faults;  /* texts */
@@ -68,6 +68,7 @@ struct rlki_run_facts {
     size_t ntokens, cap_tokens;
     struct rlki_logps *logps;
     size_t nlogps, cap_logps;
+    struct rlki_hash logp_index; /* rlki_logps_key -> place */
     struct rlki_bound *bound;
     size_t nbound, cap_bound;
     struct rlki_decode *decode;
@@ -84,6 +85,7 @@ void rlki_run_facts_release(struct rlki_run_facts *facts);
 
 /* Appends a text that is not there yet. */
 void rlki_append_once(json_t *list, const char *text);
+uint64_t rlki_logps_key(int64_t step, bool rollout, const char *sample);
 /* Module of "SIDE.NAME" that an operator belongs to; RLKI_DECLARED_UNKNOWN. */
 int rlki_declared_of_op(const char *op);
 int rlki_declared_of_name(const char *name);

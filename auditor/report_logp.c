@@ -51,10 +51,9 @@ static void compare(struct sums *s, const struct rlki_logps *train, const struct
 
 static const struct rlki_logps *find(const struct rlki_run_facts *f, const struct rlki_logps *of)
 {
-    for (size_t i = 0; i < f->nlogps; i++)
-        if (f->logps[i].step == of->step && f->logps[i].rollout != of->rollout &&
-            strcmp(f->logps[i].sample, of->sample) == 0)
-            return &f->logps[i];
+    uint64_t place;
+    if (rlki_hash_get(&f->logp_index, rlki_logps_key(of->step, !of->rollout, of->sample), &place))
+        return &f->logps[place];
     return NULL;
 }
 

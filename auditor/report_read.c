@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define MAX_BYTES (UINT64_C(1) << 30)
 
@@ -77,10 +78,18 @@ static json_t *of_step(json_t *all, int64_t step)
     return one;
 }
 
+/* Several ranks may say the same number: the lowest one's counts, and its first. */
+static void set_first(json_t *all, int64_t step, const char *name, double value)
+{
+    json_t *one = of_step(all, step);
+    if (!json_object_get(one, name))
+        rlki_set(one, name, rlki_number(value));
+}
+
 static void take_metric(struct scan *s, const struct rlk_event *e)
 {
     if (strncmp(e->who.op, "train/", 6) == 0)
-        rlki_set(of_step(s->facts->steps, e->who.step), e->who.op, rlki_number(e->u.metric.value));
+        set_first(s->facts->steps, e->who.step, e->who.op, e->u.metric.value);
 }
 
 static void fault(json_t *list, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -137,9 +146,9 @@ static void take_hashes(struct scan *s, const struct rlk_event *e)
         const struct rlk_attr *a = &e->attrs[i];
         json_t *one = a->type == RLK_ATTR_STRING ? read_hash(a->s) : NULL, *old = json_object_get(all, a->key);
         if (!one && !rlki_json_failed())
-            fault(f->hash_faults, "%s: the hash of %s is not well-formed", version, a->key);
+            fault(f->faults, "%s: the hash of %s is not well-formed", version, a->key);
         else if (old && !json_equal(old, one))
-            fault(f->hash_faults, "%s: %s has two hashes", version, a->key);
+            fault(f->faults, "%s: %s has two hashes", version, a->key);
         if (one)
             rlki_set(all, a->key, one);
     }
@@ -158,7 +167,7 @@ static void take_note(struct scan *s, const struct rlk_event *e)
             step = e->attrs[i].i;
     const double value = strtod(e->u.note.text, &end);
     if (end != e->u.note.text && !*end)
-        rlki_set(of_step(s->facts->perf, step), e->u.note.code, rlki_number(value));
+        set_first(s->facts->perf, step, e->u.note.code, value);
 }
 
 static int take_request(struct scan *s, const struct rlk_event *e)
@@ -211,14 +220,19 @@ static int values(struct scan *s, const struct rlk_event *e, const struct rlk_te
     return rc;
 }
 
+uint64_t rlki_logps_key(int64_t step, bool rollout, const char *sample)
+{
+    return rlki_mix(rlki_mix(rlki_mix(97, (uint64_t)step), rollout), XXH3_64bits(sample, strlen(sample)));
+}
+
 static int add_logps(struct scan *s, const struct rlk_event *e, const struct rlk_sample_part *part, bool rollout,
                      const float *value)
 {
     struct rlki_run_facts *f = s->facts;
-    for (size_t i = 0; i < f->nlogps; i++) { /* a replica: the same bits, or a fault */
-        const struct rlki_logps *l = &f->logps[i];
-        if (l->step != e->who.step || l->rollout != rollout || strcmp(l->sample, part->id) != 0)
-            continue;
+    const uint64_t key = rlki_logps_key(e->who.step, rollout, part->id);
+    uint64_t place;
+    if (rlki_hash_get(&f->logp_index, key, &place)) { /* a replica: the same bits, or a fault */
+        const struct rlki_logps *l = &f->logps[place];
         if (l->n != part->extent || memcmp(l->value, value + part->start, (size_t)l->n * sizeof *value) != 0)
             fault(f->logp_faults, "step %" PRId64 ": rank %u holds other log-probabilities of %s than rank %u", l->step,
                   e->rank, part->id, l->rank);
@@ -226,6 +240,7 @@ static int add_logps(struct scan *s, const struct rlk_event *e, const struct rlk
     }
     if (!rlki_grow(&f->logps, &f->cap_logps, f->nlogps, sizeof *f->logps))
         return RLK_ENOMEM;
+    rlki_hash_put(&f->logp_index, key, f->nlogps);
     f->logps[f->nlogps++] = (struct rlki_logps){.step = e->who.step,
                                                 .sample = part->id,
                                                 .rollout = rollout,
@@ -458,11 +473,11 @@ int rlki_run_facts_read(struct rlki_run_facts *f, const char *dir, struct rlk_de
                                  .steps = json_object(),
                                  .perf = json_object(),
                                  .hashes = json_object(),
-                                 .hash_faults = json_array(),
+                                 .faults = json_array(),
                                  .artifacts = json_array(),
                                  .contracts = json_object(),
                                  .logp_faults = json_array()};
-    if (!f->steps || !f->perf || !f->hashes || !f->hash_faults || !f->artifacts || !f->contracts || !f->logp_faults)
+    if (!f->steps || !f->perf || !f->hashes || !f->faults || !f->artifacts || !f->contracts || !f->logp_faults)
         return rlk_fail(detail, RLK_ENOMEM, "starting");
     int rc = rlk_recording_open(&f->recording, dir, detail);
     if (rc == RLK_OK)
@@ -476,7 +491,7 @@ int rlki_run_facts_read(struct rlki_run_facts *f, const char *dir, struct rlk_de
     f->launch_plane = (coverage.planes & RLK_PLANE_LAUNCH) != 0 || coverage.launches_seen != 0;
     for (size_t i = 0; i < rlk_recording_envs(f->recording) && rc == RLK_OK; i++)
         rc = scan_env(f, i);
-    if (rc == RLK_OK && (f->defined.failed || f->graphs.failed || rlki_json_failed()))
+    if (rc == RLK_OK && (f->defined.failed || f->graphs.failed || f->logp_index.failed || rlki_json_failed()))
         rc = rlk_fail(detail, RLK_ENOMEM, "reading");
     return rc;
 }
@@ -486,7 +501,7 @@ void rlki_run_facts_release(struct rlki_run_facts *f)
     json_decref(f->steps);
     json_decref(f->perf);
     json_decref(f->hashes);
-    json_decref(f->hash_faults);
+    json_decref(f->faults);
     json_decref(f->artifacts);
     json_decref(f->contracts);
     json_decref(f->logp_faults);
@@ -496,6 +511,7 @@ void rlki_run_facts_release(struct rlki_run_facts *f)
     free(f->decode);
     rlki_hash_release(&f->defined);
     rlki_hash_release(&f->graphs);
+    rlki_hash_release(&f->logp_index);
     rlk_arena_release(&f->arena);
     if (f->recording)
         rlk_recording_close(f->recording);

@@ -57,11 +57,32 @@ static json_t *tokens_of(const struct rlki_tokens *t, size_t n)
     return json_pack("{s:s,s:I,s:I}", "sha256", text, "sample_count", (json_int_t)n, "token_count", (json_int_t)total);
 }
 
+/* A sample that several ranks have told of is one; if they tell different tokens, that is a fault. */
+static void tell_once(struct rlki_run_facts *f)
+{
+    size_t n = 0;
+    if (f->ntokens)
+        qsort(f->tokens, f->ntokens, sizeof *f->tokens, compare_tokens);
+    for (size_t i = 0; i < f->ntokens; i++) {
+        const struct rlki_tokens *t = &f->tokens[i], *last = n ? &f->tokens[n - 1] : NULL;
+        if (!last || last->step != t->step || strcmp(last->id, t->id) != 0) {
+            f->tokens[n++] = *t;
+            continue;
+        }
+        if (last->n != t->n || memcmp(last->token, t->token, t->n * sizeof *t->token) != 0) {
+            char text[160];
+            snprintf(text, sizeof text, "step %" PRId64 ": sample %.60s has two different sequences of tokens", t->step,
+                     t->id);
+            rlki_append_once(f->faults, text);
+        }
+    }
+    f->ntokens = n;
+}
+
 static json_t *all_tokens(struct rlki_run_facts *f)
 {
     json_t *all = json_object();
-    if (f->ntokens)
-        qsort(f->tokens, f->ntokens, sizeof *f->tokens, compare_tokens);
+    tell_once(f);
     for (size_t i = 0, end; i < f->ntokens; i = end) {
         char key[24];
         for (end = i; end < f->ntokens && f->tokens[end].step == f->tokens[i].step;)

@@ -35,6 +35,8 @@ enum fault {
     SCALAR, /* a mismatch in the metrics alone */
     SCALAR_COUNT,
     TOKEN,
+    TOKEN_TWICE,     /* another rank tells of the same samples: nothing wrong */
+    TOKEN_OTHERWISE, /* and tells other tokens */
     WEIGHT,
     WEIGHT_SHAPE,
     WEIGHT_BAD, /* a hash that is none */
@@ -251,6 +253,11 @@ static void requests(struct made *m, int64_t step)
         e.u.request.ntokens = 4;
         e.u.request.tokens = token;
         put(m, &e);
+        const int64_t other[4] = {5, 6, 7 + s, m->fault == TOKEN_OTHERWISE && step == 1 ? 1 : 8};
+        e.rank = 1;
+        e.u.request.tokens = other;
+        if (m->fault == TOKEN_TWICE || m->fault == TOKEN_OTHERWISE)
+            put(m, &e);
     }
 }
 
@@ -362,6 +369,8 @@ static const struct {
     {SCALAR, R_SCALARS, R_METRICS, 0},
     {SCALAR_COUNT, R_SCALARS, R_METRICS, 0},
     {TOKEN, R_TOKENS, NONE, 0},
+    {TOKEN_TWICE, NONE, NONE, 1},
+    {TOKEN_OTHERWISE, R_ERRORS, NONE, 0},
     {WEIGHT, R_HASHES, NONE, 0},
     {WEIGHT_SHAPE, R_HASHES, NONE, 0},
     {WEIGHT_BAD, R_HASHES, R_ERRORS, 0},
