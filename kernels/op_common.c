@@ -112,7 +112,9 @@ int rlki_begin(struct rlki_call *c, struct rlk_world *w, const struct rlk_batch 
     if (b && (b->lat.tp != w->lat.tp || b->lat.cp != w->lat.cp))
         return rlk_kfail(&x->detail, RLK_K_EINVAL, "%s: the batch was made for tp%dcp%d, the world is tp%dcp%d", op,
                          b->lat.tp, b->lat.cp, w->lat.tp, w->lat.cp);
-    if (!x->measuring) {
+    if (x->measuring) {
+        impl = rlk_policy_peek(x->policy, module, path ? path : op);
+    } else {
         const int rc = rlk_policy_bind(x->policy, module, path ? path : op, contract, &impl, &x->detail);
         if (rc)
             return rc;

@@ -45,8 +45,9 @@ int rlk_exec_init(struct rlk_exec *x, enum rlk_device device, void *stream, stru
 const char *rlk_exec_isa(const struct rlk_exec *x); /* "generic", "avx2", "avx512", "cuda" */
 
 /* Measuring: operators check their arguments and note the workspace they would take, touch no memory and are not
- * observed. rlk_exec_peak is the most that any operator took since the last rlk_exec_measure(x, true). Idiom:
- *     rlk_exec_measure(x, true); step(x); bytes = rlk_exec_peak(x); rlk_exec_measure(x, false); x->workspace = ... */
+ * observed or counted; the policy decides whose workspace it is. rlk_exec_peak is the most that any operator took since
+ * the last rlk_exec_measure(x, true). Idiom: rlk_exec_measure(x, true); step(x); bytes = rlk_exec_peak(x);
+ * rlk_exec_measure(x, false); x->workspace = ... */
 void rlk_exec_measure(struct rlk_exec *x, bool on);
 size_t rlk_exec_peak(const struct rlk_exec *x);
 

@@ -202,6 +202,22 @@ static bool glob(const char *g, const char *s)
     return !*g;
 }
 
+/* What is asked for, before a missing row turns it round. */
+static enum rlk_impl wanted(const struct rlk_policy *p, enum rlk_module module, const char *boundary)
+{
+    for (unsigned i = 0; i < p->boundaries; i++)
+        if (glob(p->boundary[i], boundary ? boundary : ""))
+            return RLK_IMPL_PROVIDER;
+    return p->module[module].impl[p->side];
+}
+
+enum rlk_impl rlk_policy_peek(const struct rlk_policy *p, enum rlk_module module, const char *boundary)
+{
+    if (!p)
+        return RLK_IMPL_CONTRACT;
+    return p->module[module].missing_row ? RLK_IMPL_PROVIDER : wanted(p, module, boundary);
+}
+
 int rlk_policy_bind(struct rlk_policy *p, enum rlk_module module, const char *boundary, const char *contract,
                     enum rlk_impl *impl, struct rlk_kdetail *detail)
 {
@@ -210,10 +226,7 @@ int rlk_policy_bind(struct rlk_policy *p, enum rlk_module module, const char *bo
         return 0;
     struct binding *b = &p->module[module];
     struct rlk_readback *r = &b->read[p->side];
-    enum rlk_impl want = b->impl[p->side];
-    for (unsigned i = 0; i < p->boundaries; i++)
-        if (glob(p->boundary[i], boundary ? boundary : ""))
-            want = RLK_IMPL_PROVIDER;
+    enum rlk_impl want = wanted(p, module, boundary);
     r->requested = want;
     if (want == RLK_IMPL_CONTRACT && b->missing_row) {
         if (b->mode == RLK_MODE_STRICT)

@@ -81,6 +81,9 @@ void rlk_policy_drop_row(struct rlk_policy *p, enum rlk_module module);
 int rlk_policy_bind(struct rlk_policy *p, enum rlk_module module, const char *boundary, const char *contract,
                     enum rlk_impl *impl, struct rlk_kdetail *detail);
 
+/* Who would run such a call now: nothing is counted, and strict is not refused. For measuring a workspace. */
+enum rlk_impl rlk_policy_peek(const struct rlk_policy *p, enum rlk_module module, const char *boundary);
+
 /* Copies at most max readbacks of modules that were called, training first, in the order of RLK_MODULES. Returns how
  * many there are. The case_id strings live as long as p. */
 size_t rlk_policy_readbacks(struct rlk_policy *p, struct rlk_readback *out, size_t max);

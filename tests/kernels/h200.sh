@@ -16,12 +16,15 @@ pack)
     cp -L "$(ldd "$build/tests/kernels/test_matrix" | awk '/libcmocka/ {print $3}')" "$dir/libcmocka.so.0" || exit 2
     strip "$dir"/test_* "$dir/bench_kernels" 2>/dev/null
     cp "$0" "$dir/h200.sh"
+    (cd "$dir" && tar czf programs.tgz test_* bench_kernels libcmocka.so.0 && rm -f test_* bench_kernels libcmocka.so.0) || exit 2
     [ -z "${RLK_SANITIZER_WHEEL:-}" ] || cp "$RLK_SANITIZER_WHEEL" "$dir/sanitizer.whl" || exit 2
     du -sh "$dir"
     ;;
 run)
-    dir=$(cd "$2" && pwd) out=${3:-$dir} total=${4:-560}
+    packed=$(cd "$2" && pwd) out=${3:-$2} total=${4:-560}
     logs=$(mktemp -d)
+    dir=$logs/programs
+    mkdir -p "$dir" && tar xzf "$packed/programs.tgz" -C "$dir" || exit 2
     mkdir -p "$out"
     : >"$out/kernels.log"
     began=$(date +%s)
@@ -51,7 +54,7 @@ run)
     step memory 40 "$dir/bench_kernels" cuda memory --check
     step decode 20 "$dir/test_decode" cuda
     step sample 20 "$dir/test_sample" cuda
-    [ ! -f "$dir/sanitizer.whl" ] || python3 -m zipfile -e "$dir/sanitizer.whl" "$logs/sanitizer"
+    [ ! -f "$packed/sanitizer.whl" ] || python3 -m zipfile -e "$packed/sanitizer.whl" "$logs/sanitizer"
     sanitizer=$(find "$logs/sanitizer" -name compute-sanitizer -type f 2>/dev/null | sort | tail -1)
     [ -z "$sanitizer" ] || chmod -R +x "$logs/sanitizer"
     [ -n "$sanitizer" ] || sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)

@@ -345,6 +345,42 @@ static void refusals_say_what_to_change(void **state)
 }
 
 /* Placements of the lattice: disjoint, covering, for every length and CP; zigzag is balanced at multiples of 256. */
+/* A measured workspace is that of the implementation that the policy picks: it suffices, a byte less does not, and
+ * measuring is not counted. */
+static void measuring_follows_the_policy(void **state)
+{
+    static const char *const MODE[] = {"strict", "off"};
+    static float memory[1 << 16];
+    size_t peak[2];
+    (void)state;
+    for (int m = 0; m < 2; m++) {
+        struct rlk_policy *p = rlk_policy_new();
+        struct t_case c = base(p);
+        struct t_env e;
+        struct rlk_readback none[1];
+        assert_int_equal(rlk_policy_mode(p, MODE[m], NULL), 0);
+        c.tp = c.cp = 1;
+        assert_int_equal(t_env_init(&e, &c), 0);
+        const void *in[1] = {memory};
+        void *out[1] = {memory + 8192};
+        float *rstd[1] = {memory + 16384}, *grad[1] = {memory + 20000};
+        const float *stats[1] = {rstd[0]};
+        rlk_exec_measure(&e.x, true);
+        assert_int_equal(rlk_rmsnorm_bwd(&e.w, e.b, "n", 64, RLK_K_FP32, in, in, in, stats, out, grad), 0);
+        peak[m] = rlk_exec_peak(&e.x);
+        rlk_exec_measure(&e.x, false);
+        assert_int_equal(rlk_policy_readbacks(p, none, 1), 0);
+        e.x.workspace = e.workspace = rlk_exec_alloc(&e.x, peak[m]);
+        e.x.workspace_bytes = peak[m];
+        assert_int_equal(rlk_rmsnorm_bwd(&e.w, e.b, "n", 64, RLK_K_FP32, in, in, in, stats, out, grad), 0);
+        e.x.workspace_bytes = peak[m] - 1;
+        assert_int_equal(rlk_rmsnorm_bwd(&e.w, e.b, "n", 64, RLK_K_FP32, in, in, in, stats, out, grad), RLK_K_ENOMEM);
+        t_env_release(&e);
+        rlk_policy_free(p);
+    }
+    assert_true(peak[0] > peak[1]); /* eight leaves against one */
+}
+
 static void placements_cover(void **state)
 {
     (void)state;
@@ -373,10 +409,14 @@ static void placements_cover(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strict_equals_audit),          cmocka_unit_test(cases_bind_one_side),
-        cmocka_unit_test(ablations_hand_back_one_node), cmocka_unit_test(missing_rows),
-        cmocka_unit_test(readbacks_equal_the_listener), cmocka_unit_test(environment),
-        cmocka_unit_test(refusals_say_what_to_change),  cmocka_unit_test(placements_cover)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(strict_equals_audit),
+                                       cmocka_unit_test(cases_bind_one_side),
+                                       cmocka_unit_test(ablations_hand_back_one_node),
+                                       cmocka_unit_test(missing_rows),
+                                       cmocka_unit_test(readbacks_equal_the_listener),
+                                       cmocka_unit_test(environment),
+                                       cmocka_unit_test(measuring_follows_the_policy),
+                                       cmocka_unit_test(refusals_say_what_to_change),
+                                       cmocka_unit_test(placements_cover)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
