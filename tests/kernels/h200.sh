@@ -16,7 +16,7 @@ pack)
     cp -L "$(ldd "$build/tests/kernels/test_matrix" | awk '/libcmocka/ {print $3}')" "$dir/libcmocka.so.0" || exit 2
     strip "$dir"/test_* "$dir/bench_kernels" 2>/dev/null
     cp "$0" "$dir/h200.sh"
-    (cd "$dir" && tar czf programs.tgz test_* bench_kernels libcmocka.so.0 && rm -f test_* bench_kernels libcmocka.so.0) || exit 2
+    (cd "$dir" && tar cJf programs.txz test_* bench_kernels libcmocka.so.0 && rm -f test_* bench_kernels libcmocka.so.0) || exit 2
     [ -z "${RLK_SANITIZER_WHEEL:-}" ] || cp "$RLK_SANITIZER_WHEEL" "$dir/sanitizer.whl" || exit 2
     du -sh "$dir"
     ;;
@@ -24,7 +24,7 @@ run)
     packed=$(cd "$2" && pwd) out=${3:-$2} total=${4:-560}
     logs=$(mktemp -d)
     dir=$logs/programs
-    mkdir -p "$dir" && tar xzf "$packed/programs.tgz" -C "$dir" || exit 2
+    mkdir -p "$dir" && { tar xJf "$packed/programs.txz" -C "$dir" 2>/dev/null || python3 -m tarfile -e "$packed/programs.txz" "$dir"; } || exit 2
     mkdir -p "$out"
     : >"$out/kernels.log"
     began=$(date +%s)
@@ -73,12 +73,13 @@ run)
     [ -z "$sanitizer" ] || step memcheck 120 "$sanitizer" --tool memcheck --error-exitcode 1 "$dir/test_matrix" cuda small
     step matrix_long 300 "$dir/test_matrix" cuda long
     # Share of a copy's bandwidth, beside what the kernels before had (30 November 2026, timed by the clock, 4 calls a round).
-    echo "operator          share of copy  before"
+    echo "operator                 ms   share of copy   before"
     awk '/% of copy/ { name = $1 " " $2; if ($1 == "rope" || $1 == "adamw") name = $1
             match($0, /\( *[0-9]+ % of copy/); share = substr($0, RSTART + 1, 3) + 0
             was["rmsnorm fwd"] = 20; was["rmsnorm bwd"] = 3; was["q_norm fwd"] = 53; was["swiglu fwd"] = 69; was["residual add"] = 84
             was["rope"] = 78; was["embedding fwd"] = 79; was["adamw"] = 102; was["grad norm"] = 58
-            printf "%-16s %10d %%  %7s\n", name, share, name in was ? was[name] " %" : "-" }
+            match($0, /[0-9.]+ ms/); ms = substr($0, RSTART, RLENGTH - 3)
+            printf "%-16s %10s %13d %% %8s\n", name, ms, share, name in was ? was[name] " %" : "-" }
          /^copy / { print }' "$logs/memory"
     exit $fail
     ;;
