@@ -1,4 +1,5 @@
 #include "auditor/audit.h"
+#include "auditor/locate.h"
 #include "auditor/mapfile.h"
 #include "auditor/rlk_accept.h"
 
@@ -166,6 +167,7 @@ void rlki_audit_close(struct rlki_audit *audit)
     rlki_found_release(audit);
     rlki_ledger_free(audit->ledger);
     rlki_sync_free(audit);
+    rlki_drop_bytes(audit);
     rlki_hash_release(&audit->down);
     rlki_hash_release(&audit->in_pairs);
     rlki_hash_release(&audit->rng_differs);

@@ -149,6 +149,12 @@ struct rlki_audit {
     uint32_t drawn;           /* differences with a drawing, so far */
     struct rlki_where *where; /* where.c */
 
+    struct { /* elements.c: bytes of the last difference, for the mechanism */
+        void *bytes[2];
+        struct rlki_at at;
+        uint32_t tensor[2];
+    } kept;
+
     json_t *not_comparable; /* {"reason", ...} once found */
     json_t *notes;
     bool failed;

@@ -159,6 +159,25 @@ static json_t *metric_difference(const struct rlki_ev *a, const struct rlki_ev *
     return from_elements(&e, &scalar);
 }
 
+void rlki_drop_bytes(struct rlki_audit *audit)
+{
+    free(audit->kept.bytes[0]);
+    free(audit->kept.bytes[1]);
+    audit->kept.bytes[0] = audit->kept.bytes[1] = NULL;
+}
+
+bool rlki_kept_bytes(const struct rlki_audit *audit, const struct rlki_found *found, const unsigned char *out[2])
+{
+    const struct rlki_at *x = &audit->kept.at, *y = &found->at[0];
+    if (!audit->kept.bytes[0] || !audit->kept.bytes[1] || !found->nat || x->env != y->env || x->seq != y->seq ||
+        x->mate_env != y->mate_env || x->mate_seq != y->mate_seq || audit->kept.tensor[0] != found->tensor_a ||
+        audit->kept.tensor[1] != found->tensor_b)
+        return false;
+    out[0] = audit->kept.bytes[0];
+    out[1] = audit->kept.bytes[1];
+    return true;
+}
+
 static int compare_bytes(struct rlki_audit *audit, const struct rlki_ev ev[2], const struct rlk_tensor *const t[2],
                          const struct rlki_value value[2], json_t **out)
 {
@@ -180,9 +199,10 @@ static int compare_bytes(struct rlki_audit *audit, const struct rlki_ev ev[2], c
         *out = from_elements(&e, t[0]);
     if (*out && audit->drawn++ < RLKI_DRAWN)
         rc = rlki_draw(*out, t[0]->dtype, t[0]->ndim, t[0]->shape, t[0]->place, bytes[0], bytes[1], n[0]);
-    free(bytes[0]);
-    free(bytes[1]);
+    audit->kept.bytes[0] = bytes[0];
+    audit->kept.bytes[1] = bytes[1];
     if (rc) {
+        rlki_drop_bytes(audit);
         json_decref(*out);
         *out = NULL;
     }
@@ -204,6 +224,11 @@ int rlki_difference(struct rlki_audit *audit, const struct rlki_found *found, js
     struct rlki_value value[2];
     int rc = RLK_OK;
     *out = NULL;
+    rlki_drop_bytes(audit);
+    if (found->nat)
+        audit->kept.at = found->at[0];
+    audit->kept.tensor[0] = found->tensor_a;
+    audit->kept.tensor[1] = found->tensor_b;
     for (int s = 0; s < 2 && rc == RLK_OK; s++) {
         rc = rlki_located(audit, found, s, &arena, &ev[s], &t[s]);
         if (rc == RLK_OK && t[s])

@@ -20,36 +20,6 @@ static int fill_of(const json_t *object, const char *key)
     return json_is_integer(j) ? (int)json_integer_value(j) : -1;
 }
 
-/* Sums of the same numbers in another order differ by a few units in the last place, or - where they cancel - by a few
- * of the tensor's largest element. */
-static enum rlki_size size_of(const struct rlki_facts *f, const json_t *difference)
-{
-    const struct rlki_change *c = &f->change;
-    const json_t *ulp = json_object_get(difference, "max_ulp"), *abs = json_object_get(difference, "max_abs");
-    enum rlk_dtype dtype = f->t[0]->dtype;
-    if (!c->bytes || rlk_dtype_is_integer(dtype) || rlk_dtype_components(dtype) != 1)
-        return RLKI_SIZE_UNKNOWN;
-    if (c->nan)
-        return RLKI_SIZE_LARGE;
-    if (!json_is_integer(ulp) || !json_is_real(abs))
-        return RLKI_SIZE_UNKNOWN;
-    size_t size = rlk_dtype_bytes(dtype);
-    double top = 0, eps;
-    for (uint64_t i = 0; i < c->elements; i++)
-        for (int s = 0; s < 2; s++) {
-            double v = fabs(rlk_scalar_to_double(dtype, rlk_scalar_load(dtype, c->data[s] + i * size)));
-            if (isfinite(v) && v > top)
-                top = v;
-        }
-    uint64_t one = rlk_scalar_from_double(dtype, 1.0), next = one;
-    if (rlk_scalar_add_ulp(dtype, one, 1, &next) != 0)
-        return RLKI_SIZE_UNKNOWN;
-    eps = rlk_scalar_to_double(dtype, next) - 1.0;
-    if (json_integer_value(ulp) <= 16 || json_real_value(abs) <= 4 * eps * top)
-        return RLKI_SIZE_ROUNDING;
-    return json_integer_value(ulp) > 256 || json_real_value(abs) > 32 * eps * top ? RLKI_SIZE_LARGE : RLKI_SIZE_BETWEEN;
-}
-
 static bool same_shape(const struct rlk_tensor *a, const struct rlk_tensor *b)
 {
     return a->ndim == b->ndim && (!a->ndim || memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0);
@@ -62,6 +32,10 @@ static int load_bytes(struct rlki_facts *f)
     int rc = RLK_OK;
     if (!f->t[0] || !f->t[1] || f->t[0]->dtype != f->t[1]->dtype || !same_shape(f->t[0], f->t[1]))
         return RLK_OK;
+    if (rlki_kept_bytes(f->audit, f->found, c->data)) {
+        c->bytes = true;
+        return RLK_OK;
+    }
     for (int s = 0; s < 2 && rc == RLK_OK; s++) {
         uint64_t n;
         rc = rlki_bytes_of(f->audit, s, &f->ev[s], f->t[s], &f->owned[s], &n);
@@ -73,52 +47,123 @@ static int load_bytes(struct rlki_facts *f)
     return rc == RLK_ENOENT ? RLK_OK : rc;
 }
 
-static void count_distinct(struct rlki_change *c, const unsigned char *data, size_t size, uint64_t i, uint64_t kinds[4])
+/* Magnitudes of floating point numbers order as their bits do without the sign: no element is converted. */
+struct scan {
+    size_t size;
+    uint64_t magnitude, limit; /* mask; magnitudes from `limit` on are no finite number */
+    uint64_t calm, top;        /* largest finite magnitude of the elements that did not change, and of all */
+    bool real;
+};
+
+static inline uint64_t load(const unsigned char *data, size_t size, uint64_t i)
 {
-    bool seen = false;
-    for (uint32_t k = 0; k < c->distinct && !seen; k++)
-        seen = memcmp(data + kinds[k] * size, data + i * size, size) == 0;
-    if (!seen && c->distinct < 4)
-        kinds[c->distinct++] = i;
+    uint64_t bits = 0;
+    switch (size) { /* the library's processors are little-endian */
+    case 1:
+        return data[i];
+    case 2:
+        memcpy(&bits, data + 2 * i, 2);
+        return bits;
+    case 4:
+        memcpy(&bits, data + 4 * i, 4);
+        return bits;
+    default:
+        memcpy(&bits, data + 8 * i, 8);
+        return bits;
+    }
 }
 
-/* One pass over the elements: what the changed ones have in common. */
-static void scan_elements(struct rlki_facts *f)
+/* What the changed elements have in common; one that changed. */
+static void changed_element(struct rlki_change *c, uint64_t i, const uint64_t bits[2], uint64_t first[2],
+                            uint64_t kinds[4])
+{
+    bool known = false;
+    if (!c->seen++) {
+        c->first_flat = i;
+        first[0] = bits[0];
+        first[1] = bits[1];
+    }
+    c->last_flat = i;
+    for (int s = 0; s < 2; s++)
+        c->constant[s] &= first[s] == bits[s];
+    for (uint32_t k = 0; k < c->distinct && !known; k++)
+        known = kinds[k] == bits[0];
+    if (!known && c->distinct < 4)
+        kinds[c->distinct++] = bits[0];
+}
+
+static void scan_elements(struct rlki_facts *f, struct scan *s)
+{
+    struct rlki_change *c = &f->change;
+    uint64_t first[2] = {0, 0}, kinds[4], any[2] = {0, 0};
+    c->constant[0] = c->constant[1] = c->changed > 1;
+    for (uint64_t i = 0; i < c->elements; i++) {
+        const uint64_t bits[2] = {load(c->data[0], s->size, i), load(c->data[1], s->size, i)};
+        const uint64_t x = bits[0] & s->magnitude, y = bits[1] & s->magnitude;
+        any[0] |= x;
+        any[1] |= y;
+        s->top = x < s->limit && x > s->top ? x : s->top;
+        s->top = y < s->limit && y > s->top ? y : s->top;
+        if (bits[0] != bits[1])
+            changed_element(c, i, bits, first, kinds);
+        else if (x < s->limit && x > s->calm)
+            s->calm = x;
+    }
+    c->all_zero[0] = c->elements && !any[0];
+    c->all_zero[1] = c->elements && !any[1];
+}
+
+/* Changed elements that are no number, or far beyond those that did not change. */
+static void count_wild(struct rlki_facts *f, const struct scan *s)
 {
     struct rlki_change *c = &f->change;
     const enum rlk_dtype dtype = (enum rlk_dtype)f->t[0]->dtype;
-    const size_t size = rlk_dtype_bytes(dtype);
-    const bool real = !rlk_dtype_is_integer(dtype) && rlk_dtype_components(dtype) == 1;
-    const unsigned char *first[2] = {NULL, NULL};
-    uint64_t kinds[4]; /* where the different ones stand */
-    double calm = 0;   /* the largest element that did not change */
-    c->constant[0] = c->constant[1] = c->changed > 1;
-    c->all_zero[0] = c->all_zero[1] = c->elements > 0;
-    for (uint64_t i = 0; i < c->elements; i++) {
-        bool changed = rlki_element_changed(f, i);
-        for (int s = 0; s < 2; s++) {
-            double v = fabs(rlki_element(f, s, i));
-            c->all_zero[s] &= v == 0;
-            if (!changed && isfinite(v) && v > calm)
-                calm = v;
-            if (!changed)
-                continue;
-            if (!first[s])
-                first[s] = c->data[s] + i * size;
-            if (s == 0)
-                count_distinct(c, c->data[0], size, i, kinds);
-            c->constant[s] &= memcmp(first[s], c->data[s] + i * size, size) == 0;
-        }
-        if (changed && first[0] == c->data[0] + i * size)
-            c->first_flat = i;
-        if (changed)
-            c->last_flat = i;
+    double calm = rlk_scalar_to_double(dtype, s->calm);
+    uint64_t far = calm > 0 ? rlk_scalar_from_double(dtype, 256 * calm) & s->magnitude : s->limit;
+    far = far < s->limit ? far : s->limit;
+    for (uint64_t i = c->first_flat; i <= c->last_flat && i < c->elements; i++) {
+        uint64_t x = load(c->data[0], s->size, i), y = load(c->data[1], s->size, i);
+        if (x == y)
+            continue;
+        c->wild[0] += (x & s->magnitude) > far || (x & s->magnitude) >= s->limit;
+        c->wild[1] += (y & s->magnitude) > far || (y & s->magnitude) >= s->limit;
     }
-    for (uint64_t i = 0; real && i < c->elements; i++)
-        for (int s = 0; s < 2 && rlki_element_changed(f, i); s++) {
-            double v = fabs(rlki_element(f, s, i));
-            c->wild[s] += !isfinite(v) || (calm > 0 && v > 256 * calm);
-        }
+}
+
+/* Sums of the same numbers in another order differ by a few units in the last place, or - where they cancel - by a few
+ * of the tensor's largest element. */
+static enum rlki_size size_of(const struct rlki_facts *f, const struct scan *s, const json_t *difference)
+{
+    const struct rlki_change *c = &f->change;
+    const enum rlk_dtype dtype = (enum rlk_dtype)f->t[0]->dtype;
+    if (c->nan)
+        return RLKI_SIZE_LARGE;
+    if (!json_is_integer(json_object_get(difference, "max_ulp")) ||
+        !json_is_real(json_object_get(difference, "max_abs")))
+        return RLKI_SIZE_UNKNOWN;
+    uint64_t one = rlk_scalar_from_double(dtype, 1.0), next = one;
+    if (rlk_scalar_add_ulp(dtype, one, 1, &next) != 0)
+        return RLKI_SIZE_UNKNOWN;
+    double unit = (rlk_scalar_to_double(dtype, next) - 1.0) * rlk_scalar_to_double(dtype, s->top);
+    if (c->max_ulp <= 16 || c->max_abs <= 4 * unit)
+        return RLKI_SIZE_ROUNDING;
+    return c->max_ulp > 256 || c->max_abs > 32 * unit ? RLKI_SIZE_LARGE : RLKI_SIZE_BETWEEN;
+}
+
+static void measure(struct rlki_facts *f, const json_t *difference)
+{
+    const enum rlk_dtype dtype = (enum rlk_dtype)f->t[0]->dtype;
+    struct scan s = {.size = rlk_dtype_bytes(dtype), .magnitude = UINT64_MAX, .limit = UINT64_MAX};
+    s.real = !rlk_dtype_is_integer(dtype) && rlk_dtype_components(dtype) == 1;
+    if (s.real) {
+        s.magnitude = ((UINT64_C(1) << (8 * s.size - 1)) - 1);
+        s.limit = rlk_scalar_from_double(dtype, INFINITY) & s.magnitude; /* fp8_e4m3 has none: its NaN */
+    }
+    scan_elements(f, &s);
+    if (!s.real)
+        return;
+    count_wild(f, &s);
+    f->change.size = size_of(f, &s, difference);
 }
 
 static int look_at_change(struct rlki_facts *f, const json_t *difference)
@@ -138,8 +183,7 @@ static int look_at_change(struct rlki_facts *f, const json_t *difference)
     int rc = load_bytes(f);
     if (rc || !c->bytes)
         return rc;
-    scan_elements(f);
-    c->size = size_of(f, difference);
+    measure(f, difference);
     return RLK_OK;
 }
 

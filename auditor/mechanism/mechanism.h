@@ -96,6 +96,7 @@ struct rlki_change { /* what the bytes say; without bytes only `grade` */
     bool bytes;
     const char *pattern, *grade; /* "" if unknown */
     uint64_t elements, changed, nan;
+    uint64_t seen; /* changed elements gone through */
     enum rlki_size size;
     int fill[2];       /* byte that fills every changed element of that side, or -1 */
     bool constant[2];  /* every changed element of that side is the same number */
@@ -201,7 +202,8 @@ struct rlki_mechanism {
     X(uninitialized)                                                                                                   \
     X(version_label)                                                                                                   \
     X(stale_weights)                                                                                                   \
-    X(stale_cache) X(state_restore) X(semantics) X(permutation) X(dtype) X(rng) X(bucket) X(collective_algorithm)      \
+    X(stale_cache)                                                                                                     \
+    X(state_restore) X(semantics) X(permutation) X(dtype) X(rng) X(bucket) X(collective_algorithm)                     \
         X(collective_topology) X(layout_reduction) X(kernel_differs) X(autotune) X(launch_config) X(shard_boundary)    \
             X(possible_corruption) X(race) X(atomic_order) X(extra_or_missing)
 #define X(name) extern const struct rlki_mechanism rlki_rule_##name;

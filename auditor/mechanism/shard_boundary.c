@@ -23,15 +23,16 @@ static bool at_borders(const struct rlki_facts *f, uint32_t dim, uint64_t n, uin
         inner *= t->shape[d];
     uint64_t chunk = extent / n;
     memset(marked, 0, (size_t)extent * sizeof *marked);
-    for (uint64_t i = 0; i < f->change.elements; i++)
-        if (rlki_element_changed(f, i))
-            marked[i / inner % extent] = true;
     *hit = 0;
-    for (uint64_t i = 0; i < extent; i++) {
-        bool border = (i % chunk == 0 && i > 0) || (i % chunk == chunk - 1 && i + 1 < extent);
-        if (marked[i] && !border)
+    for (uint64_t i = f->change.first_flat; i <= f->change.last_flat; i++) {
+        if (!rlki_element_changed(f, i))
+            continue;
+        uint64_t at = i / inner % extent;
+        bool border = (at % chunk == 0 && at > 0) || (at % chunk == chunk - 1 && at + 1 < extent);
+        if (!border)
             return false;
-        *hit += marked[i];
+        *hit += !marked[at];
+        marked[at] = true;
     }
     return *hit > 0;
 }

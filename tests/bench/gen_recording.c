@@ -1,12 +1,14 @@
 /* gen_recording: writes a large recording of the shape of a training run, for benchmarks of the reader and the auditor.
  *
  *   gen_recording OUT.rlk [-n EVENTS] [-m STEPS] [-r RANKS] [-l LAUNCHES] [-c EVENT] [-x INCOMPLETE] [-e EACH]
+ *                 [-f EVENT] [-i DIGESTED]
  *
  * EVENTS operators (one input by reference, one digested output) over STEPS steps, RANKS virtual ranks in one
  * environment and 200 modules; LAUNCHES launch events before each operator (0). -c changes the output of operator
  * EVENT, counted from 0, and of nothing else; so does the same call with another EVENT, or none. -x 1 leaves END out.
  * -e 1 gives each rank an environment of its own, as one process a rank does (EVENTS / STEPS a multiple of RANKS).
- * Everything else is a function of the arguments.
+ * -f EVENT changes the outputs of that operator and of all after it; -i 1 digests every input, so that each of them is
+ * a root instead of following from the one before. Everything else is a function of the arguments.
  */
 #include "store/rlk_recording.h"
 #include "store/rlk_writer.h"
@@ -21,8 +23,8 @@
 
 struct options {
     const char *out;
-    uint64_t events, steps, ranks, launches, change;
-    bool incomplete, each;
+    uint64_t events, steps, ranks, launches, change, from;
+    bool incomplete, each, digested;
 };
 
 static uint64_t mix(uint64_t z)
@@ -79,7 +81,7 @@ static int generate(struct rlk_producer *p, const struct options *o, uint64_t fi
         rc = put_launches(p, o, &e, n);
         struct rlk_tensor t[2] = {{.name = "self", .dtype = RLK_BF16, .composable = true, .ndim = 2, .shape = shape},
                                   {.name = "out", .dtype = RLK_BF16, .composable = true, .ndim = 2, .shape = shape}};
-        t[0].state = n < o->ranks ? RLK_T_DIGESTED : RLK_T_REFERENCE;
+        t[0].state = o->digested || n < o->ranks ? RLK_T_DIGESTED : RLK_T_REFERENCE;
         t[0].ref_event = last[rank];
         t[1].role = RLK_ROLE_OUT;
         for (int i = 0; i < 2; i++) {
@@ -89,7 +91,7 @@ static int generate(struct rlk_producer *p, const struct options *o, uint64_t fi
             s->multiset = mix(~n);
             s->elements = shape[0] * shape[1];
         }
-        if (n == o->change) {
+        if (n == o->change || n >= o->from) {
             t[1].sums.positional.lo ^= 1;
             t[1].sums.value.lo ^= 1;
             t[1].sums.multiset ^= 1;
@@ -105,7 +107,7 @@ static int generate(struct rlk_producer *p, const struct options *o, uint64_t fi
 
 static int parse(struct options *o, int argc, char **argv)
 {
-    *o = (struct options){NULL, 100000, 10, 1, 0, UINT64_MAX, false, false};
+    *o = (struct options){NULL, 100000, 10, 1, 0, UINT64_MAX, UINT64_MAX, false, false, false};
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] != '-') {
             o->out = argv[i];
@@ -129,6 +131,12 @@ static int parse(struct options *o, int argc, char **argv)
             break;
         case 'c':
             o->change = v;
+            break;
+        case 'f':
+            o->from = v;
+            break;
+        case 'i':
+            o->digested = v != 0;
             break;
         case 'e':
             o->each = v != 0;
@@ -172,7 +180,7 @@ int main(int argc, char **argv)
     if (parse(&o, argc, argv)) {
         fprintf(stderr,
                 "usage: gen_recording OUT.rlk [-n EVENTS] [-m STEPS] [-r RANKS] [-l LAUNCHES] [-c EVENT] [-x 0|1] "
-                "[-e 0|1]\n");
+                "[-e 0|1] [-f EVENT] [-i 0|1]\n");
         return 2;
     }
     for (uint32_t i = 0; i < MODULES; i++)
