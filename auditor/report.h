@@ -83,6 +83,11 @@ struct rlki_run_facts {
 int rlki_run_facts_read(struct rlki_run_facts *facts, const char *dir, struct rlk_detail *detail);
 void rlki_run_facts_release(struct rlki_run_facts *facts);
 
+/* The member called `key`, made by `make` (json_object, json_array, ...) if there is none. Keys from a recording may be
+ * any bytes: what is no UTF-8 becomes U+FFFD. `make` NULL: looks only. */
+json_t *rlki_member(json_t *object, const char *key, json_t *(*make)(void));
+/* The same for storing; steals `value`. */
+void rlki_set_any(json_t *object, const char *key, json_t *value);
 /* Appends a text that is not there yet. */
 void rlki_append_once(json_t *list, const char *text);
 uint64_t rlki_logps_key(int64_t step, bool rollout, const char *sample);

@@ -100,10 +100,9 @@ static const char *wanted(const struct rlki_bound *b)
 static void add_module(json_t *all, const struct rlki_bound *b, json_t *observed, bool whole)
 {
     const char *name = strchr(b->module, '.') + 1, *want = wanted(b);
-    json_t *m = json_object_get(all, name);
+    json_t *m = rlki_member(all, name, NULL);
     if (!m) {
-        rlki_set(all, name, json_object());
-        m = json_object_get(all, name);
+        m = rlki_member(all, name, json_object);
         rlki_set(m, "backend_ids", json_array());
         rlki_set(m, "call_count", json_integer(0));
         rlki_set(m, "case_id", rlki_json_text(b->case_id));
@@ -185,8 +184,8 @@ json_t *rlki_row_readbacks(const struct rlki_run_facts *f)
         const size_t n = (size_t)(strchr(module, '.') - module);
         char name[160];
         snprintf(name, sizeof name, "%s/%.*s", f->program, (int)(n < 60 ? n : 60), module);
-        if (!json_object_get(all, name))
-            rlki_set(all, name, framework(f, module, n));
+        if (!rlki_member(all, name, NULL))
+            rlki_set_any(all, name, framework(f, module, n));
         judge(f, &f->bound[i], errors, unlaunched);
     }
     rlki_set(row, "errors", errors);

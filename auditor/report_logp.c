@@ -20,6 +20,34 @@ double rlki_metric(const struct rlki_run_facts *f, const char *step, const char 
     return json_is_number(v) ? json_number_value(v) : (double)NAN;
 }
 
+json_t *rlki_member(json_t *object, const char *key, json_t *(*make)(void))
+{
+    json_t *name = rlki_json_text(key), *found = NULL;
+    if (name) {
+        found = json_object_get(object, json_string_value(name));
+        if (!found && make) {
+            rlki_set(object, json_string_value(name), make());
+            found = json_object_get(object, json_string_value(name));
+        }
+    } else {
+        rlki_set(object, "", NULL); /* out of memory */
+    }
+    json_decref(name);
+    return found;
+}
+
+void rlki_set_any(json_t *object, const char *key, json_t *value)
+{
+    json_t *name = rlki_json_text(key);
+    if (name) {
+        rlki_set(object, json_string_value(name), value);
+    } else {
+        json_decref(value);
+        rlki_set(object, "", NULL);
+    }
+    json_decref(name);
+}
+
 json_t *rlki_not_applicable(json_t *row, const char *reason)
 {
     rlki_set(row, "passed", json_null());

@@ -82,8 +82,8 @@ static json_t *of_step(json_t *all, int64_t step)
 static void set_first(json_t *all, int64_t step, const char *name, double value)
 {
     json_t *one = of_step(all, step);
-    if (!json_object_get(one, name))
-        rlki_set(one, name, rlki_number(value));
+    if (!rlki_member(one, name, NULL))
+        rlki_set_any(one, name, rlki_number(value));
 }
 
 static void take_metric(struct scan *s, const struct rlk_event *e)
@@ -137,20 +137,16 @@ static void take_hashes(struct scan *s, const struct rlk_event *e)
 {
     struct rlki_run_facts *f = s->facts;
     const char *version = e->u.note.text;
-    json_t *all = json_object_get(f->hashes, version);
-    if (!all) {
-        rlki_set(f->hashes, version, json_object());
-        all = json_object_get(f->hashes, version);
-    }
+    json_t *all = rlki_member(f->hashes, version, json_object);
     for (uint32_t i = 0; i < e->nattrs && all; i++) {
         const struct rlk_attr *a = &e->attrs[i];
-        json_t *one = a->type == RLK_ATTR_STRING ? read_hash(a->s) : NULL, *old = json_object_get(all, a->key);
+        json_t *one = a->type == RLK_ATTR_STRING ? read_hash(a->s) : NULL, *old = rlki_member(all, a->key, NULL);
         if (!one && !rlki_json_failed())
             fault(f->faults, "%s: the hash of %s is not well-formed", version, a->key);
         else if (old && !json_equal(old, one))
             fault(f->faults, "%s: %s has two hashes", version, a->key);
         if (one)
-            rlki_set(all, a->key, one);
+            rlki_set_any(all, a->key, one);
     }
 }
 

@@ -45,6 +45,7 @@ enum fault {
     GRAD_NORM_ZERO,
     METRIC,
     EXTRA_STEP,
+    ODD_TEXT, /* names that are no text: kept, and no fault */
     FAULTS,
 };
 
@@ -228,6 +229,13 @@ static void metrics(struct made *m, int64_t step)
            : second && m->fault == GRAD_NORM ? nextafter(0.125, 1.0)
                                              : 0.125);
     metric(m, step, "train/lr-pg_0", 1e-6);
+    if (m->fault == ODD_TEXT) {
+        metric(m, step, "train/\xff\xfe\x1b[31m", 1.0);
+        readback(m, step, "training.\xc3(", 1, false);
+        readback(m, step, "\xff.\xff", 1, false);
+        readback(m, step, ".", 1, false);
+        readback(m, step, "training.", 1, false);
+    }
     metric(m, step, "train/global_batch_size", 2);
     metric(m, step, "train/train_rollout_logprob_abs_diff", 0.0);
     metric(m, step, "train/train_current_rollout_logprob_mismatch_count", second && m->fault == SCALAR ? 0.5 : 0.0);
@@ -377,6 +385,7 @@ static const struct {
     {SAME_WEIGHTS, R_UPDATES, R_HASHES, 0},
     {GRAD_NORM, R_NORMS, R_METRICS, 0},
     {METRIC, R_METRICS, NONE, 0},
+    {ODD_TEXT, R_METRICS, NONE, 0}, /* B has a metric that A has not */
     {EXTRA_STEP, R_ERRORS, R_TOKENS, 0},
 };
 
