@@ -270,6 +270,8 @@ static void put_verdict(struct rlki_page *page, const json_t *result)
     put_tile(page, "downstream", rlki_count_of(result, "downstream"), rlki_integer(result, "downstream") ? "warn" : "");
     if (rlki_integer(result, "masked"))
         put_tile(page, "not repeatable", rlki_count_of(result, "masked"), "");
+    if (json_is_object(json_object_get(result, "acceptance")))
+        put_tile(page, "roots accepted", rlki_count_of(json_object_get(result, "acceptance"), "accepted"), "");
     char status[24];
     snprintf(status, sizeof status, "%lld", (long long)rlki_integer(result, "exit"));
     put_tile(page, "exit status", status, "");

@@ -116,6 +116,21 @@ static bool in_layer(const char *module, const char *layer)
     return n ? strncmp(module, layer, n) == 0 && (!module[n] || module[n] == '.') : !*module;
 }
 
+/* Known drift, and who answers for it. */
+static void put_ruling(struct rlki_page *page, const json_t *acceptance)
+{
+    rlki_page_form(page, " <span class=\"tag %s\">",
+                   strcmp(rlki_raw(acceptance, "ruling"), "accepted") == 0 ? "good" : "warn");
+    rlki_page_text(page, rlki_raw(acceptance, "ruling"));
+    rlki_page_raw(page, ": ");
+    rlki_page_text(page, rlki_raw(acceptance, "reason"));
+    rlki_page_raw(page, " (");
+    rlki_page_text(page, rlki_raw(acceptance, "owner"));
+    rlki_page_raw(page, ", until ");
+    rlki_page_text(page, rlki_raw(acceptance, "expires"));
+    rlki_page_raw(page, ")</span>");
+}
+
 static void put_root(struct rlki_page *page, const json_t *d)
 {
     const json_t *difference = json_object_get(d, "difference"), *m = json_object_get(d, "mechanism");
@@ -131,7 +146,10 @@ static void put_root(struct rlki_page *page, const json_t *d)
                    json_is_true(json_object_get(d, "root")) ? "bad" : "warn",
                    json_is_true(json_object_get(d, "root")) ? "root" : "root?");
     rlki_page_text(page, rlki_raw(m, "class"));
-    rlki_page_raw(page, "</span></summary>\n<p>");
+    rlki_page_raw(page, "</span>");
+    if (*rlki_raw(json_object_get(d, "acceptance"), "ruling"))
+        put_ruling(page, json_object_get(d, "acceptance"));
+    rlki_page_raw(page, "</summary>\n<p>");
     rlki_page_text(page, rlki_raw(d, "pass"));
     rlki_page_form(page, " work %lld, call %lld, occurrence %lld", (long long)rlki_integer(d, "work"),
                    (long long)rlki_integer(d, "call"), (long long)rlki_integer(d, "occurrence"));

@@ -38,7 +38,8 @@ static void verdict(struct rlki_lines *l, const json_t *result)
     if (json_is_object(why)) {
         const json_t *at = json_object_get(why, "at");
         rlki_lines_label(l, "because");
-        rlki_lines_item(l, RLKI_PLAIN, "%s %s", rlki_text(why, "reason"), rlki_text(why, "name"));
+        rlki_lines_item(l, RLKI_PLAIN, "%s%s%s", rlki_text(why, "reason"), *rlki_raw(why, "name") ? " " : "",
+                        rlki_text(why, "name"));
         if (json_is_object(at))
             rlki_lines_item(l, RLKI_PLAIN, "step %lld, module %s, op %s", (long long)rlki_integer(at, "step"),
                             rlki_text(at, "module"), rlki_text(at, "op"));

@@ -58,7 +58,9 @@ def result():
     first = diff(tensors=[tensor("in", 0, "q"), tensor("in", 1, "k"), tensor("in", 2, "v"), tensor("out", 0, "dQ", "unequal"),
                           tensor("out", 1, "dK")])
     other = diff(module="model.layers.3.mlp", op="aten::mm", step=2, ranks=[0], rank=0, root="unknown", root_reason="not digested",
-                 difference=None, b=None)
+                 difference=None, b=None,
+                 acceptance={"ruling": "expired", "reason": "known since May", "owner": "ops", "expires": "2026-06-01", "bound": {"any": True},
+                             "max_ulp": None, "nan": 0})
     return copy.deepcopy({
         "schema": "rlk.first_diff/1", "verdict": "diverged", "exit": 1, "complete": True,
         "scope": {"compared": 48211, "skipped": 759, "reasons": {"not-digested": 759}},
