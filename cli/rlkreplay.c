@@ -29,7 +29,7 @@ static const struct rlki_option options[] = {
     {"threads", 0, RLKI_NUMBER, &v.threads, "N", "CPU threads, 0 = one a processor (1)"},
     {"steps", 0, RLKI_SPAN, &v.steps, "A:B", "compare steps A to B-1 only"},
     {"only", 0, RLKI_STRING, &v.only, "GLOB", "compare operators of these modules only ('model.layers.0.*')"},
-    {"op", 0, RLKI_FLAG, &v.op, NULL, "each operator alone, from its recorded inputs"},
+    {"op", 0, RLKI_LATER, NULL, NULL, "each operator alone, from its recorded inputs"},
     {"relaunch", 0, RLKI_FLAG, &v.relaunch, NULL, "run the recorded command again, layout and mode substituted"},
     {"dry-run", 0, RLKI_FLAG, &v.dry, NULL, "with --relaunch: print the command, run nothing"},
     {"partial", 0, RLKI_FLAG, &v.partial, NULL, "leave out what cannot be replayed, and what depends on it"},
@@ -294,6 +294,8 @@ static int prepare(struct replay *r, const char *name)
     int rc = rlk_recording_resolve(r->path, sizeof r->path, name, &detail);
     if (rc)
         return rlki_fail(name ? name : "recording", rc, &detail);
+    if (v.relaunch)
+        return rlki_relaunch(r->path, v.layout, v.rollout, &v.modes, v.out, v.dry);
     r->wanted = (struct rlki_layouts){0, 0, 0, 1};
     if (v.layout && (status = read_layout(v.layout, &r->wanted.tp, &r->wanted.cp)) != RLKI_GO_ON)
         return status;
@@ -316,8 +318,6 @@ static int prepare(struct replay *r, const char *name)
         r->select.first = v.steps.first;
         r->select.last = v.steps.last;
     }
-    if (v.relaunch)
-        return rlki_relaunch(r->path, v.layout, v.rollout, &v.modes, v.out, v.dry);
     if ((rc = rlk_program_open(&r->program, r->path, &detail)))
         return failed(r->path, rc, &detail);
     r->facts = rlk_program_facts(r->program);

@@ -22,6 +22,9 @@ struct rlki_child_replay {
 /* The child's exit status (its words are on stderr), made again where the recorder had to drop events. */
 int rlki_record_replay(const struct rlki_child_replay *child);
 
+/* This program, and rlkrec beside it. */
+bool rlki_find_rlkrec(char self[PATH_MAX], char rlkrec[PATH_MAX]);
+
 /* A directory of our own, and its removal with what is in it. */
 int rlki_scratch(char path[PATH_MAX]);
 void rlki_scratch_remove(const char *path);

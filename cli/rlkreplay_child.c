@@ -39,8 +39,7 @@ void rlki_scratch_remove(const char *path)
         rlki_warn("%s could not be removed", path);
 }
 
-/* rlkrec beside this program. */
-static bool find_self(char self[PATH_MAX], char rlkrec[PATH_MAX])
+bool rlki_find_rlkrec(char self[PATH_MAX], char rlkrec[PATH_MAX])
 {
     const ssize_t n = readlink("/proc/self/exe", self, PATH_MAX - 1);
     if (n <= 0)
@@ -95,7 +94,7 @@ int rlki_record_replay(const struct rlki_child_replay *c)
     char self[PATH_MAX], rlkrec[PATH_MAX + 8], layout[32], rollout[32];
     const char *argv[MOST_ARGS];
     int n = 0, status = RLKI_EXIT_FAULT;
-    if (!find_self(self, rlkrec)) {
+    if (!rlki_find_rlkrec(self, rlkrec)) {
         rlki_say("rlkrec is not beside rlkreplay: the replay cannot be recorded");
         return RLKI_EXIT_FAULT;
     }

@@ -152,6 +152,24 @@ def by_reference(where: pathlib.Path) -> None:
     assert ran.returncode == 3 and "other bytes" in ran.stderr, ran.stderr
 
 
+def relaunch(where: pathlib.Path, recording: pathlib.Path) -> None:
+    """The recorded command, substituted, printed, run; flags of launchers that are known; what has no flag is refused."""
+    out = where / "again"
+    ran = call(BIN / "rlkreplay", recording, "--relaunch", "--layout", "tp2cp1", "-o", out)
+    assert ran.returncode == 0 and "--layout tp2cp1" in ran.stdout.splitlines()[0], ran.stdout + ran.stderr
+    assert call(BIN / "rlkaudit", "first-diff", recording, out).returncode == 0
+    for command, options, words in [
+            (["--tensor-model-parallel-size", "4", "--context-parallel-size=2", "--nproc_per_node", "8"],
+             ["--layout", "tp2cp8"], ["--tensor-model-parallel-size 2", "--context-parallel-size=8", "--nproc_per_node 16"]),
+            (["x y"], ["--mode", "off", "--mode", "attention=strict"], ["RLK_MODE=off", "RLK_MODE_ATTENTION=strict", "'x y'"])]:
+        other = where / f"true{len(words)}{len(command)}.rlk"
+        call(BIN / "rlkrec", "run", "-q", "-o", other, "--", "/bin/true", *command)
+        ran = call(BIN / "rlkreplay", other, "--relaunch", "--dry-run", *options)
+        assert ran.returncode == 0 and all(w in ran.stdout for w in words), ran.stdout + ran.stderr
+        ran = call(BIN / "rlkreplay", other, "--relaunch", "--dry-run", "--layout", "pp2")
+        assert ran.returncode == 3 and "no flag for pp" in ran.stderr, ran.stderr
+
+
 def hostile(where: pathlib.Path, recording: pathlib.Path) -> None:
     """Damaged and cut off recordings: 2 or 3, never a crash."""
     data = next(recording.glob("rank-*/data.mdb"))
@@ -183,5 +201,6 @@ with tempfile.TemporaryDirectory() as folder:
     selection(one)
     refusals(place, one)
     by_reference(place)
+    relaunch(place, one)
     hostile(place, one)
 print("replayed")
