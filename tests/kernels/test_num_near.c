@@ -7,7 +7,8 @@
 /* A power of two over a significand of ones: only the nearest reciprocal does (rlk_num.h). */
 static inline int excepted(float a, float b)
 {
-    return ((rlkn_bits(b) & 0x7fffffu) == 0x7fffffu) & ((rlkn_bits(a) & 0x7fffffu) == 0u);
+    const int ones = (rlkn_bits(b) & 0x7fffffu) == 0x7fffffu, power = (rlkn_bits(a) & 0x7fffffu) == 0u;
+    return ones & power;
 }
 
 int64_t near_quotient_errors(uint32_t first, int64_t n, uint32_t stride, int off)
@@ -20,8 +21,9 @@ int64_t near_quotient_errors(uint32_t first, int64_t n, uint32_t stride, int off
         const int g_wrong = rlkn_bits(rlkn_quotient_near(g, b, r)) != rlkn_bits(rlkn_div(g, b));
         const int one_wrong = rlkn_bits(rlkn_quotient_near(1.0f, b, r)) != rlkn_bits(rlkn_div(1.0f, b));
         bad += rlkn_bits(b) != rlkn_bits(rlkn_add(1.0f, rlkn_exp(-g)));
-        bad += g_wrong & ((off == 0) | !excepted(g, b));
-        bad += one_wrong & ((off == 0) | !excepted(1.0f, b));
+        const int g_excepted = off != 0 ? excepted(g, b) : 0, one_excepted = off != 0 ? excepted(1.0f, b) : 0;
+        bad += g_wrong & (1 - g_excepted);
+        bad += one_wrong & (1 - one_excepted);
     }
     return bad;
 }
