@@ -143,6 +143,7 @@ struct rlki_audit {
     struct rlki_ledger *ledger; /* weights.c */
     struct rlki_sync *sync[2];  /* mechanism/ledger.c */
     bool tuned_told;            /* mechanism/autotune.c */
+    uint64_t looked;            /* mechanism/facts.c: events looked at around differences */
     struct rlki_hash ops[2];    /* distinct (module, op) of the first compared step */
     uint64_t common_nodes;      /* nodes that agree there */
 

@@ -82,7 +82,7 @@ static int collisions(struct rlki_facts *f, struct rlki_opinion *o)
 static int look(struct rlki_facts *f, struct rlki_opinion *o)
 {
     const enum rlki_size size = f->change.size;
-    if (!f->both || !f->output || !f->same_event || f->found->kind == RLK_EV_METRIC)
+    if (!f->both || !f->output || !f->same_event || !rlki_computes(f->found->kind))
         return RLK_OK;
     if (f->shapes_differ) {
         rlki_excludes(o, RLKI_M_ATOMIC_ORDER, "the shapes differ");

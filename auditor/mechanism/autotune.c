@@ -18,7 +18,7 @@ static int over_ranks(struct rlki_facts *f, int side, uint32_t *configs, uint32_
     struct rlki_hash seen = {0};
     int rc = RLK_OK;
     *ranks = 0;
-    for (size_t i = 0; i < found->nat && i < 1024 && rc == RLK_OK; i++) {
+    for (size_t i = 0; i < found->nat && i < RLKI_RANKS_MAX && rc == RLK_OK; i++) {
         const struct rlki_at *at = &found->at[i];
         struct rlki_ev ev;
         if (at->in_b || !at->has_mate)

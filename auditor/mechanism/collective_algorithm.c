@@ -1,14 +1,21 @@
 /* collective_algorithm.c - the collective library reduced in another way.
  *
  * Rule      algorithm, protocol or number of channels differs - it shows. A reduction that does not repeat itself
- * though all its ranks' inputs do: with NVLS it shows (its order is the switch's), else it points. Evidence  the two
- * ways; whether the ranks of each side agree with each other (then no rank's own kernel did it). Excludes  atomic-order
- * and race where the ranks agree; itself where both sides used one way and repeat themselves. Next      pin the
- * collective.
+ *           though all its ranks' inputs do: with NVLS it shows (its order is the switch's), else it points. An
+ * operator whose ranks read other inputs and hold one result, another one each run - it shows. An input that other
+ *           collectives made - it points.
+ * Evidence  the two ways; whether the ranks of each side agree with each other (then no rank's own kernel did it).
+ * Excludes  atomic-order and race where the ranks agree; itself where both used one way and repeat themselves.
+ * Next      pin the collective.
  */
 #include "auditor/mechanism/mechanism.h"
 
 #include <string.h>
+
+static size_t looked_at(const struct rlki_facts *f)
+{
+    return f->found->nat < RLKI_RANKS_MAX ? f->found->nat : RLKI_RANKS_MAX;
+}
 
 /* Do all ranks of one side have the same output? MAYBE: not known, or they need not (a scatter). */
 static int ranks_agree(struct rlki_facts *f, int side, enum rlki_tri *out)
@@ -23,7 +30,7 @@ static int ranks_agree(struct rlki_facts *f, int side, enum rlki_tri *out)
     if (found->no_rank || found->nat < 2 || strstr(op, "scatter") || strstr(op, "all_to_all"))
         return RLK_OK;
     *out = RLKI_YES;
-    for (size_t i = 0; i < found->nat && rc == RLK_OK; i++) {
+    for (size_t i = 0; i < found->nat && i < RLKI_RANKS_MAX && rc == RLK_OK; i++) {
         const struct rlki_at *at = &found->at[i];
         struct rlki_ev ev;
         if (at->in_b || !at->has_mate)
@@ -90,7 +97,7 @@ static int fused(struct rlki_facts *f, struct rlki_opinion *o)
         return rc;
     rlki_holds(
         o, RLKI_M_COLLECTIVE_ALGORITHM, RLKI_SHOWS,
-        "the %zu ranks read other inputs and hold one result, another one in each run: a sum across ranks inside the "
+        "%zu ranks read other inputs and hold one result, another one in each run: a sum across ranks inside the "
         "operator",
         f->found->nat);
     return RLK_OK;
@@ -126,10 +133,10 @@ static int look(struct rlki_facts *f, struct rlki_opinion *o)
                    "%.30s %.30s does not repeat itself in %s, though the inputs of all ranks do", a->u.collective.algo,
                    a->who.op, rlki_who_varies(f));
     if (together)
-        rlki_holds(
-            o, RLKI_M_COLLECTIVE_ALGORITHM, RLKI_SILENT,
-            "the %zu ranks agree with each other in A and in B: the sum itself differs, not one rank's copy of it",
-            f->found->nat);
+        rlki_holds(o, RLKI_M_COLLECTIVE_ALGORITHM, RLKI_SILENT,
+                   "%zu of %zu ranks looked at agree with each other in A and in B: the sum itself differs, not one "
+                   "rank's copy of it",
+                   looked_at(f), f->found->nat);
     if (nvls)
         rlki_advise(o, RLKI_M_COLLECTIVE_ALGORITHM,
                     "NCCL_NVLS_ENABLE=0 (or NCCL_ALGO=Ring): NVLS sums in the switch, in an order that is not fixed");

@@ -209,6 +209,20 @@ static int look_at_repeats(struct rlki_facts *f)
     return RLK_OK;
 }
 
+#define LOOKED_MAX (UINT64_C(16) << 20) /* events */
+
+int rlki_look_around(struct rlki_facts *f, int side, uint32_t env, uint64_t first, uint64_t last,
+                     int (*visit)(void *context, const struct rlk_event *event), void *context)
+{
+    struct rlk_env *e = f->audit->side[side].env[env].env;
+    uint64_t n = rlk_env_count(e);
+    last = last < n ? last : n;
+    if (first >= last || f->audit->looked > LOOKED_MAX)
+        return RLK_OK;
+    f->audit->looked += last - first;
+    return rlk_env_scan(e, first, last, visit, context, f->audit->detail);
+}
+
 int rlki_facts_gather(struct rlki_facts *f, struct rlki_audit *audit, const struct rlki_found *found,
                       const json_t *difference)
 {

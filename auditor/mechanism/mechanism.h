@@ -140,6 +140,14 @@ struct rlki_facts {
     void *owned[2]; /* bytes */
 };
 
+/* Visits events of one environment around a difference. All rules of one comparison together look at a bounded number:
+ * past it nothing is visited, and what would have been found there is not known. */
+int rlki_look_around(struct rlki_facts *f, int side, uint32_t env, uint64_t first, uint64_t last,
+                     int (*visit)(void *context, const struct rlk_event *event), void *context);
+
+/* Ranks that are looked at where a difference stands on many. */
+#define RLKI_RANKS_MAX 64u
+
 int rlki_facts_gather(struct rlki_facts *f, struct rlki_audit *audit, const struct rlki_found *found,
                       const json_t *difference);
 void rlki_facts_release(struct rlki_facts *f);
@@ -181,6 +189,12 @@ void rlki_context(struct rlki_facts *f, struct rlki_opinion *o);
 bool rlki_has_word(const char *text, const char *word);
 bool rlki_has_any(const char *text, const char *const *words, size_t n);
 
+/* Weights, leaves and metrics are told, not computed. */
+static inline bool rlki_computes(enum rlk_event_kind kind)
+{
+    return kind == RLK_EV_OP || kind == RLK_EV_COLLECTIVE || kind == RLK_EV_COPY;
+}
+
 static inline bool rlki_same_text(const char *a, const char *b)
 {
     const char *x = a ? a : "", *y = b ? b : "";
@@ -203,9 +217,10 @@ struct rlki_mechanism {
     X(version_label)                                                                                                   \
     X(stale_weights)                                                                                                   \
     X(stale_cache)                                                                                                     \
-    X(state_restore) X(semantics) X(permutation) X(dtype) X(rng) X(bucket) X(collective_algorithm)                     \
-        X(collective_topology) X(layout_reduction) X(kernel_differs) X(autotune) X(launch_config) X(shard_boundary)    \
-            X(possible_corruption) X(race) X(atomic_order) X(extra_or_missing)
+    X(state_restore)                                                                                                   \
+    X(semantics) X(permutation) X(dtype) X(rng) X(bucket) X(collective_algorithm) X(collective_topology)               \
+        X(layout_reduction) X(kernel_differs) X(autotune) X(launch_config) X(shard_boundary) X(possible_corruption)    \
+            X(race) X(atomic_order) X(extra_or_missing)
 #define X(name) extern const struct rlki_mechanism rlki_rule_##name;
 RLKI_RULES_X(X)
 #undef X

@@ -143,8 +143,7 @@ int rlki_older_content(struct rlki_facts *f, int side, char *text, size_t room)
     *text = '\0';
     if (!p->has || (!t->alloc && !*t->name))
         return RLK_OK;
-    int rc = rlk_env_scan(f->audit->side[side].env[p->env].env, p->seq > ORDER_MAX ? p->seq - ORDER_MAX : 0, p->seq,
-                          earlier_event, &x, f->audit->detail);
+    int rc = rlki_look_around(f, side, p->env, p->seq > ORDER_MAX ? p->seq - ORDER_MAX : 0, p->seq, earlier_event, &x);
     for (uint32_t i = 0; i < OLDER && i < x.n && !*text && rc == RLK_OK; i++) {
         uint32_t at = (x.n - 1 - i) % OLDER; /* the newest first */
         rc = held(f, side, x.seq[at], x.place[at], text, room);
@@ -157,7 +156,8 @@ int rlki_older_content(struct rlki_facts *f, int side, char *text, size_t room)
 struct order {
     uint32_t rank;
     uint64_t from, to;
-    bool ordered;
+    bool ordered, gone_through; /* ..._through: the last event between the two was seen */
+    uint64_t last;
     uint64_t recorded[64]; /* events recorded on `from` since */
     uint32_t n;
 };
@@ -165,6 +165,7 @@ struct order {
 static int sync_event(void *context, const struct rlk_event *e)
 {
     struct order *order = context;
+    order->gone_through |= e->seq >= order->last;
     if (e->kind != RLK_EV_SYNC || e->rank != order->rank)
         return 0;
     const char *what = e->u.sync.what;
@@ -181,13 +182,12 @@ int rlki_stream_order(struct rlki_facts *f, int side, enum rlki_tri *out)
 {
     const struct rlki_producer *p = &f->producer[side];
     const struct rlki_ev *ev = &f->ev[side];
-    struct order order = {.rank = ev->e.rank, .from = p->stream, .to = ev->e.stream};
+    struct order order = {.rank = ev->e.rank, .from = p->stream, .to = ev->e.stream, .last = ev->e.seq};
     *out = RLKI_MAYBE;
     if (!p->has || p->env != ev->env || p->stream == ev->e.stream || ev->e.seq - p->seq > ORDER_MAX)
         return RLK_OK;
-    int rc = rlk_env_scan(f->audit->side[side].env[ev->env].env, p->seq + 1, ev->e.seq, sync_event, &order,
-                          f->audit->detail);
+    int rc = rlki_look_around(f, side, ev->env, p->seq + 1, ev->e.seq + 1, sync_event, &order);
     if (rc == RLK_OK)
-        *out = order.ordered ? RLKI_YES : RLKI_NO;
+        *out = order.ordered ? RLKI_YES : order.gone_through ? RLKI_NO : RLKI_MAYBE;
     return rc;
 }

@@ -34,10 +34,15 @@ static int missed(struct rlki_facts *f, struct rlki_opinion *o, int s)
     char older[200];
     enum rlki_tri ordered;
     /* A race is seldom lost in the same way twice; a write in place that nobody recorded is. */
-    const bool again = f->repeat[s] == RLKI_REPEAT_STEADY;
+    const bool both = f->producer[1 - s].has && f->producer[1 - s].kept == RLKI_NO;
+    const bool again = f->repeat[s] == RLKI_REPEAT_STEADY || both;
     rlki_holds(o, RLKI_M_RACE, again ? RLKI_POINTS : RLKI_SHOWS, "what was read is not what its producer wrote: %s",
                p->text);
-    if (again)
+    if (both)
+        rlki_holds(o, RLKI_M_RACE, RLKI_POINTS,
+                   "on both sides: a write that neither recording has (below the dispatcher, or in place), rather than "
+                   "a race");
+    else if (again)
         rlki_holds(o, RLKI_M_RACE, RLKI_POINTS,
                    "it is the same in each run of %c: a write in place that was not recorded, rather than a race",
                    s ? 'B' : 'A');
@@ -140,7 +145,7 @@ static void an_output(struct rlki_facts *f, struct rlki_opinion *o)
 
 static int look(struct rlki_facts *f, struct rlki_opinion *o)
 {
-    if (!f->both || f->found->kind == RLK_EV_METRIC)
+    if (!f->both || !rlki_computes(f->found->kind))
         return RLK_OK;
     if (!f->output)
         return an_input(f, o);

@@ -45,8 +45,8 @@ int rlki_relaunch_of(struct rlki_facts *f, int side, struct rlki_relaunch *out)
     const struct rlki_ev *ev = &f->ev[side];
     struct relaunch_search search = {ev->e.id, ev->e.rank, out};
     memset(out, 0, sizeof *out);
-    if (!f->has[side] || !ev->e.id || !*ev->e.id)
+    if (!f->has[side] || !ev->e.id || !*ev->e.id ||
+        !rlk_env_kind(f->audit->side[side].env[ev->env].env, RLK_EV_RELAUNCH))
         return RLK_OK;
-    return rlk_env_scan(f->audit->side[side].env[ev->env].env, ev->e.seq, ev->e.seq + LOOK_AHEAD, visit, &search,
-                        f->audit->detail);
+    return rlki_look_around(f, side, ev->env, ev->e.seq, ev->e.seq + LOOK_AHEAD, visit, &search);
 }

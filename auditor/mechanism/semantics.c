@@ -38,8 +38,9 @@ static int kind_of(struct rlki_facts *f, int side, struct kinds *k)
     const struct rlki_ev *ev = &f->ev[side];
     uint64_t from = ev->e.seq > LOOK_AROUND ? ev->e.seq - LOOK_AROUND : 0;
     *k = (struct kinds){.step = ev->e.who.step, .kind = "", .names = &f->audit->names};
-    return rlk_env_scan(f->audit->side[side].env[ev->env].env, from, ev->e.seq + LOOK_AROUND, visit, k,
-                        f->audit->detail);
+    if (!rlk_env_kind(f->audit->side[side].env[ev->env].env, RLK_EV_REQUEST))
+        return RLK_OK;
+    return rlki_look_around(f, side, ev->env, from, ev->e.seq + LOOK_AROUND, visit, k);
 }
 
 /* The constant of each row, smallest and largest: one number for each row. */
