@@ -1,11 +1,13 @@
 /* collective_algorithm.c - the collective library reduced in another way.
  *
- * Rule      algorithm, protocol or number of channels differs - it shows. A reduction that does not repeat itself
- *           though all its ranks' inputs do: with NVLS it shows (its order is the switch's), else it points. An
- * operator whose ranks read other inputs and hold one result, another one each run - it shows. An input that other
- *           collectives made - it points.
- * Evidence  the two ways; whether the ranks of each side agree with each other (then no rank's own kernel did it).
- * Excludes  atomic-order and race where the ranks agree; itself where both used one way and repeat themselves.
+ * Rule      algorithm, protocol or number of channels differs - it shows. A reduction that does not repeat
+ *           itself though all its ranks' inputs do: with NVLS it shows (its order is the switch's), else it
+ *           points. An operator whose ranks read other inputs and hold one result, another one each run - it
+ *           shows. An input that other collectives made - it points.
+ * Evidence  the two ways; whether the ranks of each side agree with each other (then no rank's own kernel
+ *           did it).
+ * Excludes  atomic-order and race where the ranks agree; itself where both used one way and repeat
+ *           themselves.
  * Next      pin the collective.
  */
 #include "auditor/mechanism/mechanism.h"

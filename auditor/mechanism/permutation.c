@@ -1,10 +1,12 @@
 /* permutation.c - the same elements in another order.
  *
- * Rule      the bytes hold the same elements - it shows; without bytes the multiset sums are equal - it points. Or a
- * sum over samples whose samples are all equal and came in another order - it points. Evidence  the map, where whole
- * slices of a dimension moved: its first entries, and its name where it has one (reversed, rotated, contiguous against
- * zigzag chunks of a context-parallel group). Excludes  every arithmetic cause: they change elements. Next      how
- * both sides order.
+ * Rule      the bytes hold the same elements - it shows (fewer than four different ones: it points); without
+ *           bytes the multiset sums are equal - it points. Or a sum over samples whose samples are all equal
+ *           and came in another order - it points.
+ * Evidence  the map, where whole slices of a dimension moved: its first entries, and its name where it has
+ *           one (reversed, rotated, contiguous against zigzag chunks of a context-parallel group).
+ * Excludes  every arithmetic cause: they change elements.
+ * Next      how both sides order.
  */
 #include "auditor/mechanism/mechanism.h"
 

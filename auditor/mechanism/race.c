@@ -1,11 +1,14 @@
 /* race.c - something was read before it was written, or after it was written over.
  *
- * Rule      an input: what was read is not what its producer wrote - it shows. An output: the same launches on the same
- *           inputs, a side that does not repeat itself, and differences far beyond rounding - it shows if they are all
- *           over the tensor, else it points. An input that names another event's output than the other side's: it
- * points. Evidence  which write was missed; the streams, and that no recorded wait orders them; what the buffer held
- * before. Excludes  atomic-order where an input was read wrong: the operator itself did nothing. Next      order the
- * two; more capture orders too, and may hide it.
+ * Rule      an input: what was read is not what its producer wrote - it shows; it points where each run of
+ *           that side reads the same, or both sides read what nobody wrote. An output: the same launches on
+ *           the same inputs, a side that does not repeat itself, and differences far beyond rounding - it
+ *           shows if they are all over the tensor, else it points. An input that names another event's
+ *           output than the other side's - it points.
+ * Evidence  which write was missed; the streams, and that no recorded wait orders them; what the buffer held
+ *           before.
+ * Excludes  atomic-order where an input was read wrong: the operator itself did nothing.
+ * Next      order the two; more capture orders too, and may hide it.
  */
 #include "auditor/mechanism/mechanism.h"
 

@@ -1,10 +1,11 @@
 /* rng.c - random numbers were drawn from another place of the generator, or dealt out over another grid.
  *
- * Rule      seed, offset or grid of the generator differs here and at no earlier consumer - it shows. An operator that
- *           draws by its name is equal up to an element that is a multiple of a grid, and differs from there on, on
- * other GPUs - it points (the number of multiprocessors sets the grid). Evidence  the two states; that the first
- * element that differs is where a grid ends. Excludes  atomic-order, race, uninitialized: the numbers drawn differ
- * before anything is added up. Next      the state at the consumer.
+ * Rule      seed, offset or grid of the generator differs here and at no earlier consumer - it shows. Only
+ *           one side notes a generator, or an operator that draws by its name is equal up to an element and
+ *           differs from there on, on other GPUs (the number of multiprocessors sets the grid) - it points.
+ * Evidence  the two states; that the first element that differs is where a grid ends.
+ * Excludes  atomic-order, race, uninitialized: the numbers drawn differ before anything is added up.
+ * Next      the state at the consumer.
  */
 #include "auditor/mechanism/mechanism.h"
 

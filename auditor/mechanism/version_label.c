@@ -1,9 +1,11 @@
 /* version_label.c - the weights are right, what they are called is not.
  *
- * Rule      a tensor of version numbers (an integer by its name), or an attribute, differs, while the rollout's weights
- *           of both sides agree up to that step - it shows. A rollout's weights tensor holds the bits of a newer
- * version than its label names - it shows. Evidence  the labels; that the contents agree. Excludes  stale-weights where
- * the contents agree. Next      where the label is read.
+ * Rule      a tensor of version numbers (an integer by its name), or an attribute, differs, while the
+ *           rollout's weights of both sides agree up to that step - it shows. A rollout's weights tensor
+ *           holds the newest version under a label that the trainer gave to other bits only - it shows.
+ * Evidence  the labels; that the contents agree.
+ * Excludes  stale-weights where the contents agree.
+ * Next      where the label is read.
  */
 #include "auditor/mechanism/ledger.h"
 #include "auditor/mechanism/mechanism.h"
