@@ -396,8 +396,7 @@ static void squares(void **state)
             const int64_t rows = S[i][0], cols = S[i][1], width = S[i][2], slab_rows = S[i][3];
             const int64_t blocks = (slab_rows + 63) / 64,
                           cells = (rows + slab_rows - 1) / slab_rows * blocks * (cols / width);
-            struct twin *g = values(RLK_K_FP32, rows * cols, shift, shift && i == 2),
-                        *out = blank(RLK_K_FP32, 2 * cells, 0);
+            struct twin *g = values(RLK_K_FP32, rows * cols, shift, false), *out = blank(RLK_K_FP32, 2 * cells, 0);
             struct rlki_sumsq s = {rows, cols, width, slab_rows, g->host, out->host};
             BOTH(sumsq, s, (s.g = g->on, s.out = out->on));
             same(out, "gradient norm's block", rows, cols, (int)shift);
