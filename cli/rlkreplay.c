@@ -29,7 +29,7 @@ static const struct rlki_option options[] = {
     {"threads", 0, RLKI_NUMBER, &v.threads, "N", "CPU threads, 0 = one a processor (1)"},
     {"steps", 0, RLKI_SPAN, &v.steps, "A:B", "compare steps A to B-1 only"},
     {"only", 0, RLKI_STRING, &v.only, "GLOB", "compare operators of these modules only ('model.layers.0.*')"},
-    {"op", 0, RLKI_LATER, NULL, NULL, "each operator alone, from its recorded inputs"},
+    {"op", 0, RLKI_FLAG, &v.op, NULL, "each operator alone, from its recorded inputs (--payload when recording)"},
     {"relaunch", 0, RLKI_FLAG, &v.relaunch, NULL, "run the recorded command again, layout and mode substituted"},
     {"dry-run", 0, RLKI_FLAG, &v.dry, NULL, "with --relaunch: print the command, run nothing"},
     {"partial", 0, RLKI_FLAG, &v.partial, NULL, "leave out what cannot be replayed, and what depends on it"},
@@ -139,6 +139,10 @@ static int refuse(const struct replay *r)
         list_reasons(f);
         if (!v.partial)
             return RLKI_EXIT_NOT_COMPARABLE;
+    }
+    if (v.op && f->kept == 0) {
+        rlki_say("%s: no operator's bytes were kept: record with --payload, for example --payload step=0:1", r->path);
+        return RLKI_EXIT_NOT_COMPARABLE;
     }
     if (f->provider && !v.partial) {
         rlki_say("%s: %s operators were computed by the provider's row, which promises no bits (first: %s): record "
@@ -250,7 +254,7 @@ static int judge(struct replay *r)
     r->verdict = c->different ? "different" : "identical";
     if (c->different)
         return RLKI_EXIT_CHECK;
-    if (c->absent && !v.partial) {
+    if (c->absent && !v.partial && !v.op) {
         rlki_say("%s tensors have no digest in the recording or none in the replay", rlki_count(c->absent));
         r->verdict = "incomplete";
         return RLKI_EXIT_INCOMPLETE;

@@ -35,6 +35,7 @@ struct rlki_buffer {
 struct rlki_value {
     struct rlki_form form;
     struct rlki_buffer *buffer; /* NULL = not there */
+    bool computed;              /* operator replay: its bytes were not recorded */
 };
 
 struct rlki_runs_now { /* of the rlk.batch in force */
@@ -86,6 +87,7 @@ struct rlki_exec { /* one instruction in execution */
     uint32_t at;
     int rc;
     const char *why; /* not replayable: why */
+    bool recorded;   /* its inputs are as recorded */
     uint64_t key;    /* of the operands' sizes */
 };
 
@@ -143,6 +145,12 @@ void rlki_attrs_again(struct rlki_exec *x);
         if (!(x)->rc)                                                                                                  \
             (x)->rc = (call);                                                                                          \
     } while (0)
+
+/* ---- alone.c ---- */
+/* Were the bytes of all its inputs recorded? */
+bool rlki_alone_inputs(const struct rlki_machine *m, const struct rlki_instr *in);
+/* Recorded bytes in place of what the instruction wrote, where they were kept. */
+int rlki_alone_outputs(struct rlki_exec *x, bool recorded_inputs);
 
 /* ---- operators.c ---- */
 /* operators_state.c */

@@ -195,6 +195,8 @@ static int keep(struct rlk_program *p, uint64_t seq, struct rlk_detail *detail)
     in->provider = e.kind == RLK_EV_OP && strcmp(e.u.op.contract, "provider") == 0;
     p->values += in->outputs;
     p->facts.operators += e.kind == RLK_EV_OP;
+    p->facts.kept += e.kind == RLK_EV_OP && in->inputs && in->outputs && e.tensors[in->inputs].has_payload &&
+                     strcmp(e.who.op, "rlk.grpo.logprobs") != 0;
     p->facts.leaves += e.kind == RLK_EV_LEAF;
     if (in->provider && !p->facts.provider++)
         snprintf(p->facts.provider_at, sizeof p->facts.provider_at, "%.100s, %.40s", e.who.module, e.who.op);

@@ -91,7 +91,7 @@ static void execute(struct rlki_exec *x)
     x->w = rlki_side_world(m, x->in->side);
     x->b = now->instr != RLKI_NO_VALUE && now->side == x->in->side && now->instr == x->in->batch ? now->batch : NULL;
     spans(m, &x->in->e.who);
-    run->rec.muted = !x->in->wanted;
+    run->rec.muted = !x->in->wanted || !x->recorded;
     run->rec.extras = run->rec.attrs = 0;
     run->in_rollout = x->in->side != RLKI_SIDE_TRAINER;
     run->micro = x->b && !run->in_rollout ? &m->micro : NULL;
@@ -119,12 +119,15 @@ static int step(struct rlki_machine *m, uint32_t i, struct rlk_replay_outcome *o
         x.rc = RLK_K_EUNSUPPORTED;
         x.why = in->why;
     } else {
+        x.recorded = !m->opt->alone || rlki_alone_inputs(m, in);
         execute(&x);
+        if (!x.rc && m->opt->alone)
+            x.rc = rlki_alone_outputs(&x, x.recorded);
     }
     rlki_use_done(m, i);
     if (!x.rc) {
         outcome->executed++;
-        outcome->announced += in->wanted;
+        outcome->announced += in->wanted && x.recorded;
         return 0;
     }
     if (x.why && m->opt->partial) {

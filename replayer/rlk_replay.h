@@ -24,6 +24,7 @@ struct rlk_program_facts {
     uint64_t provider;                  /* operators that the library's row computed */
     char provider_at[160];              /* the first of them */
     uint32_t ranks;
+    uint64_t kept; /* operators with kept bytes of what they wrote: what --op needs */
     const char *layout, *rollout_layout;
     const char *plant; /* "none", or the fault that the recorded program had planted */
     uint32_t nreasons;

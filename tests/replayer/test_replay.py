@@ -170,6 +170,21 @@ def relaunch(where: pathlib.Path, recording: pathlib.Path) -> None:
         assert ran.returncode == 3 and "no flag for pp" in ran.stderr, ran.stderr
 
 
+def operators(where: pathlib.Path, recording: pathlib.Path) -> None:
+    """Operator replay: a difference stays with the operator that makes it."""
+    kept = record(where, "kept-bytes", "--layout", "tp1cp1", "--model", "qwen3-mini", "--no-times", "--new", "6", "--steps", "1",
+                  "--samples", "4", run=["--payload", "step=0:1"])
+    result = replay(kept, "--op", "--layout", "tp4cp2")
+    assert result["replay"]["equal"] > 1000 and result["replay"]["different"] == 0, result
+    whole = replay(kept, "--layout", "tp2cp2", "--plant", "dx-shard", expect=1)["replay"]
+    alone = replay(kept, "--op", "--layout", "tp2cp2", "--plant", "dx-shard", expect=1)["replay"]
+    assert alone["different"] == 2 < whole["different"], (alone, whole)  # dx of layer 0, in two micro-batches
+    assert LAYER + "self_attn.qkv rlk.gemm.column dx" in alone["first"], alone
+    off = replay(kept, "--op", "--mode", "off", expect=1)["replay"]
+    assert 0 < off["different"] < replay(kept, "--mode", "off", expect=1)["replay"]["different"], off
+    assert "--payload" in replay(recording, "--op", expect=3)["stderr"]
+
+
 def hostile(where: pathlib.Path, recording: pathlib.Path) -> None:
     """Damaged and cut off recordings: 2 or 3, never a crash."""
     data = next(recording.glob("rank-*/data.mdb"))
@@ -202,5 +217,6 @@ with tempfile.TemporaryDirectory() as folder:
     refusals(place, one)
     by_reference(place)
     relaunch(place, one)
+    operators(place, one)
     hostile(place, one)
 print("replayed")
