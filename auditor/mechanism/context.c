@@ -1,4 +1,4 @@
-/* context.c - what is worth telling under any class: which samples and outputs differ, contracts. */
+/* context.c - what is worth telling under any class: which samples and outputs differ, the environment. */
 #include "auditor/mechanism/mechanism.h"
 
 #include <stdio.h>
@@ -126,7 +126,4 @@ void rlki_context(struct rlki_facts *f, struct rlki_opinion *o)
             rlki_open(o, RLKI_M_KERNEL_DIFFERS);
         settings(f, o);
     }
-    if (f->output && f->same_event && f->ev[0].e.kind == RLK_EV_OP &&
-        !rlki_same_text(f->ev[0].e.u.op.contract, f->ev[1].e.u.op.contract))
-        rlki_remark(o, "contract %.80s in A, %.80s in B", f->ev[0].e.u.op.contract, f->ev[1].e.u.op.contract);
 }

@@ -1,6 +1,7 @@
 /* kernel_differs.c - the operator ran another kernel, or another build of it.
  *
- * Rule      a pair of launches differs in its kernel's name or module image, or one side launches more kernels.
+ * Rule      a pair of launches differs in its kernel's name or module image, or one side launches more kernels, or the
+ *           operators carry other contract ids.
  * Evidence  the two names; the launches that only one side has; other shapes.
  * Excludes  atomic-order and race, unless a side does not repeat itself with its own kernel: then it is that, and the
  *           kernel stands beside it.
@@ -37,6 +38,11 @@ static bool extra(const struct rlki_launches *l, struct rlki_opinion *o, enum rl
     return any;
 }
 
+static const char *contract_of(const struct rlki_ev *ev)
+{
+    return ev->e.u.op.contract && *ev->e.u.op.contract ? ev->e.u.op.contract : "none";
+}
+
 static int look(struct rlki_facts *f, struct rlki_opinion *o)
 {
     const struct rlki_launches *l = &f->launches;
@@ -58,6 +64,12 @@ static int look(struct rlki_facts *f, struct rlki_opinion *o)
                        y->image);
             any = true;
         }
+    }
+    if (f->ev[0].e.kind == RLK_EV_OP && !rlki_same_text(f->ev[0].e.u.op.contract, f->ev[1].e.u.op.contract)) {
+        rlki_holds(o, RLKI_M_KERNEL_DIFFERS, hold,
+                   "contract %.80s in A, %.80s in B: another implementation of the operator", contract_of(&f->ev[0]),
+                   contract_of(&f->ev[1]));
+        any = true;
     }
     if (!any)
         return RLK_OK;

@@ -18,6 +18,7 @@ struct rlki_sync {
     struct rlki_hash trainer_last, rollout_last; /* name -> digest */
     struct rlki_hash trainer_n;                  /* name -> versions so far */
     struct rlki_hash trainer_moved, rollout_moved;
+    struct rlki_hash given;   /* (rank, name, digest) of the rollout -> step in which it was first given */
     struct rlki_hash labels;  /* (name, label), and (name, label, digest), that the trainer published */
     struct rlki_hash by_bits; /* (name, digest) -> place in version + 1 */
     struct version *version;
@@ -73,6 +74,11 @@ static int trainer_tensor(struct fill *fill, const struct rlk_event *e, const st
     return RLK_OK;
 }
 
+static uint64_t given_key(uint32_t rank, const char *name, const struct rlk_sums *sums)
+{
+    return rlki_mix(rlki_mix(rlki_mix(137, rank), name_key(name)), bits_of(sums));
+}
+
 static int visit(void *context, const struct rlk_event *e)
 {
     struct fill *fill = context;
@@ -85,6 +91,12 @@ static int visit(void *context, const struct rlk_event *e)
     if (!*has) {
         *has = true;
         *rank = e->rank;
+    }
+    for (uint32_t i = 0; rollout && i < e->ntensors; i++) {
+        const struct rlk_tensor *t = &e->tensors[i];
+        uint64_t key = given_key(e->rank, t->name, &t->sums);
+        if (t->role == RLK_ROLE_OUT && t->state == RLK_T_DIGESTED && !rlki_hash_get(&sync->given, key, NULL))
+            rlki_hash_put(&sync->given, key, (uint64_t)e->who.step);
     }
     if (*rank != e->rank) /* the first rank stands for its replicas */
         return 0;
@@ -120,7 +132,8 @@ static int build(struct rlki_audit *audit, int side, struct rlki_sync *sync)
         if (rlk_env_kind(s->env[i].env, RLK_EV_WEIGHTS))
             rc = rlk_env_scan(s->env[i].env, 0, UINT64_MAX, visit, &fill, audit->detail);
     if (sync->trainer_last.failed || sync->rollout_last.failed || sync->trainer_n.failed ||
-        sync->trainer_moved.failed || sync->rollout_moved.failed || sync->by_bits.failed || sync->labels.failed)
+        sync->trainer_moved.failed || sync->rollout_moved.failed || sync->by_bits.failed || sync->labels.failed ||
+        sync->given.failed)
         rc = RLK_ENOMEM;
     sync->sums.known = rc == RLK_OK;
     sync->sums.tensors = (uint32_t)sync->rollout_last.n;
@@ -153,6 +166,19 @@ int rlki_sync_sums(struct rlki_audit *audit, int side, struct rlki_ledger_sums *
     int rc = sync_of(audit, side, &sync);
     if (rc == RLK_OK)
         *out = sync->sums;
+    return rc;
+}
+
+int rlki_sync_given(struct rlki_audit *audit, int side, uint32_t rank, const struct rlk_tensor *t, int64_t step,
+                    int64_t *first)
+{
+    struct rlki_sync *sync;
+    uint64_t at;
+    int rc = sync_of(audit, side, &sync);
+    *first = step;
+    if (rc == RLK_OK && t->state == RLK_T_DIGESTED &&
+        rlki_hash_get(&sync->given, given_key(rank, t->name, &t->sums), &at))
+        *first = (int64_t)at;
     return rc;
 }
 
@@ -192,6 +218,7 @@ void rlki_sync_free(struct rlki_audit *audit)
         rlki_hash_release(&sync->trainer_n);
         rlki_hash_release(&sync->trainer_moved);
         rlki_hash_release(&sync->rollout_moved);
+        rlki_hash_release(&sync->given);
         rlki_hash_release(&sync->labels);
         rlki_hash_release(&sync->by_bits);
         free(sync->version);

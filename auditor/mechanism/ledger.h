@@ -22,6 +22,9 @@ struct rlki_origin_version {
 };
 
 int rlki_sync_sums(struct rlki_audit *audit, int side, struct rlki_ledger_sums *out);
+/* The step in which the rollout of that rank was first given these bits; `step` if not before it. */
+int rlki_sync_given(struct rlki_audit *audit, int side, uint32_t rank, const struct rlk_tensor *t, int64_t step,
+                    int64_t *first);
 int rlki_sync_version(struct rlki_audit *audit, int side, const char *name, const struct rlk_sums *sums, int64_t step,
                       const char *label, struct rlki_origin_version *out);
 

@@ -218,9 +218,10 @@ struct rlki_mechanism {
     X(stale_weights)                                                                                                   \
     X(stale_cache)                                                                                                     \
     X(state_restore)                                                                                                   \
-    X(semantics) X(permutation) X(dtype) X(rng) X(bucket) X(collective_algorithm) X(collective_topology)               \
-        X(layout_reduction) X(kernel_differs) X(autotune) X(launch_config) X(shard_boundary) X(possible_corruption)    \
-            X(race) X(atomic_order) X(extra_or_missing)
+    X(semantics)                                                                                                       \
+    X(permutation) X(dtype) X(rng) X(bucket) X(collective_algorithm) X(collective_topology) X(layout_reduction)        \
+        X(kernel_differs) X(autotune) X(launch_config) X(shard_boundary) X(possible_corruption) X(race)                \
+            X(atomic_order) X(extra_or_missing)
 #define X(name) extern const struct rlki_mechanism rlki_rule_##name;
 RLKI_RULES_X(X)
 #undef X

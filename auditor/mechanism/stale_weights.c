@@ -1,9 +1,11 @@
 /* stale_weights.c - the rollout computed with weights of an older version, or with ones that never change.
  *
- * Rule      a rollout's weights tensor differs between the sides and one side's holds the bits of an older version of
- *           the trainer's tensor of that name; or that side's rollout never changes over two or more syncs although the
- *           trainer's (or the other side's rollout) does - it shows.
- * Evidence  how many versions behind; "0 of N tensors changed in K syncs"; tensors that the rollout never gets.
+ * Rule      a rollout's weights tensor differs between the sides and one side's holds the bits of an older
+ *           version of the trainer's tensor of that name, or what its own rank was given in an earlier step
+ *           while the other side's is new; or that side's rollout never changes over two or more syncs
+ *           although the trainer's (or the other side's rollout) does - it shows.
+ * Evidence  how many versions behind; "0 of N tensors changed in K syncs"; tensors that the rollout never
+ *           gets.
  * Excludes  atomic-order and race: nothing was computed.
  * Next      the weight update.
  */
@@ -43,6 +45,27 @@ static int side_of(struct rlki_facts *f, struct rlki_opinion *o, int s, const st
     return RLK_OK;
 }
 
+/* One side's rollout got new bits in this step, the other's kept what an earlier one gave. */
+static int kept_one(struct rlki_facts *f, struct rlki_opinion *o)
+{
+    int64_t first[2];
+    if (!f->t[0] || !f->t[1])
+        return RLK_OK;
+    for (int s = 0; s < 2; s++) {
+        int rc = rlki_sync_given(f->audit, s, f->ev[s].e.rank, f->t[s], f->found->step, &first[s]);
+        if (rc)
+            return rc;
+    }
+    for (int s = 0; s < 2; s++)
+        if (first[s] < f->found->step && first[1 - s] >= f->found->step)
+            rlki_holds(
+                o, RLKI_M_STALE_WEIGHTS, RLKI_SHOWS,
+                "rank %u of the rollout still has the %.80s of step %lld in %c; in %c it got another one at step %lld",
+                f->ev[s].e.rank, f->t[s]->name, (long long)first[s], s ? 'B' : 'A', s ? 'A' : 'B',
+                (long long)f->found->step);
+    return RLK_OK;
+}
+
 static int look(struct rlki_facts *f, struct rlki_opinion *o)
 {
     const struct rlki_found *found = f->found;
@@ -60,6 +83,9 @@ static int look(struct rlki_facts *f, struct rlki_opinion *o)
         if (rc)
             return rc;
     }
+    int rc = kept_one(f, o);
+    if (rc)
+        return rc;
     if (found->stale && !sums[0].known && !sums[1].known)
         rlki_holds(o, RLKI_M_STALE_WEIGHTS, RLKI_SHOWS, "these are the trainer's weights of step %lld, label %.60s",
                    (long long)found->stale_step, rlki_names_text(&f->audit->names, found->stale_label));
