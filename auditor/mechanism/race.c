@@ -4,7 +4,7 @@
  *           that side reads the same, or both sides read what nobody wrote. An output: the same launches on
  *           the same inputs, a side that does not repeat itself, and differences far beyond rounding - it
  *           shows if they are all over the tensor, else it points. An input that names another event's
- *           output than the other side's - it points.
+ *           output than the other side's - it is open (another wiring leaves the same).
  * Evidence  which write was missed; the streams, and that no recorded wait orders them; what the buffer held
  *           before.
  * Excludes  atomic-order where an input was read wrong: the operator itself did nothing.
@@ -82,7 +82,7 @@ static void told(struct rlki_facts *f, struct rlki_opinion *o)
             rlki_excludes(o, RLKI_M_RACE, "each side read what the last recorded write left");
             return;
         }
-        rlki_holds(o, RLKI_M_RACE, RLKI_POINTS, "reads another event's output: %s, %s", p[0].text, p[1].text);
+        rlki_holds(o, RLKI_M_RACE, RLKI_OPEN, "reads another event's output: %s, %s", p[0].text, p[1].text);
     } else if (!rlk_u128_equal(p[0].view, p[1].view)) {
         rlki_remark(o, "reads another part of the same output: %s, %s", p[0].text, p[1].text);
     } else {
