@@ -171,7 +171,10 @@ static void check_gpu(const struct rlki_install *install)
         add(OK, "launches", "this build records kernel launches, graph launches and copies");
     else
         add(NONE, "launches", "this build has no CUDA toolkit and records no kernel launches");
-    add(NONE, "tensors", "those on a GPU are counted, not digested yet");
+    if (install->injects)
+        add(OK, "tensors", "those on a GPU are digested there");
+    else
+        add(NONE, "tensors", "this build has no CUDA toolkit: those on a GPU are counted, not digested");
     json_decref(driver);
     json_decref(gpus);
 }

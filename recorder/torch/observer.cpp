@@ -123,11 +123,19 @@ std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFuncti
     return st;
 }
 
-/* What an operator returns and does not fill, or fills only in part. */
-const char *undefined_output(const OpInfo *info, size_t i)
+/* What an operator returns and does not fill, or fills only in part: what it keeps for its backward, where that needs none
+ * of it. */
+const char *undefined_output(const OpInfo *info, size_t i, c10::ArrayRef<const IValue> args)
 {
-    if ((info->name == "aten::mkldnn_rnn_layer" && i == 3) || (info->name == "aten::_ctc_loss" && i == 1))
+    if ((info->name == "aten::mkldnn_rnn_layer" && i == 3) || (info->name == "aten::_ctc_loss" && i == 1) ||
+        (info->name == "aten::_cudnn_rnn" && i == 3))
         return "unused-output";
+    if (i == 3 && one_of(info->name, {"aten::cudnn_batch_norm", "aten::_batch_norm_with_update", "aten::miopen_rnn"}))
+        return "unused-output";
+    if (i == 1 && starts(info->name, "aten::nll_loss")) /* the weights' sum, of a reduction that sums nothing */
+        for (size_t a = 0; a < args.size() && a < info->arg_names.size(); a++)
+            if (info->arg_names[a] == "reduction" && args[a].isInt() && args[a].toInt() == 0)
+                return "unused-output";
     if (info->name.find("attention") == std::string::npos || i >= info->out_names.size())
         return nullptr;
     return one_of(info->out_names[i], {"debug_attn_mask", "philox_seed", "philox_offset", "rng_state", "unused"})
@@ -172,7 +180,7 @@ std::vector<Output> outputs_of(const OpState *st, const at::RecordFunction &fn, 
             }
             returned.push_back(t.unsafeGetTensorImpl());
             std::string n = arg >= 0 ? st->info->arg_names[static_cast<size_t>(arg)] : name;
-            outs.push_back({t, m < 0 ? n : n + "." + std::to_string(m), undefined_output(st->info, i)});
+            outs.push_back({t, m < 0 ? n : n + "." + std::to_string(m), undefined_output(st->info, i, fn.inputs())});
         });
     }
     size_t last = SIZE_MAX;
