@@ -13,6 +13,7 @@
 #include "recorder/rlk_select.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -132,6 +133,12 @@ static bool prepend_python(const char *dir)
 
 /* Our own environment becomes the command's: nothing of ours reads it afterwards. A joining run changes only what was
  * asked of it. */
+static bool injection_held(const struct rlki_install *install)
+{
+    const char *other = getenv("CUDA_INJECTION64_PATH");
+    return other && other[0] && strcmp(other, install->library) != 0;
+}
+
 static bool export_all(const struct rlki_target *target, const struct rlki_install *install, const char *payload)
 {
     static const char *const choices[] = {RLK_ENV_PAYLOAD, RLK_ENV_STEPS, RLK_ENV_EVERY, RLK_ENV_KEEP_LAST,
@@ -159,14 +166,32 @@ static bool export_all(const struct rlki_target *target, const struct rlki_insta
     }
     ok &= set_number(RLK_ENV_EVERY, opt.every) && set_number(RLK_ENV_KEEP_LAST, opt.keep_last) &&
           set_number(RLK_ENV_MAX_SIZE, opt.max_size) && prepend_python(install->python);
-    if (install->injects) {
-        const char *other = getenv("CUDA_INJECTION64_PATH");
-        if (other && other[0] && strcmp(other, install->library) != 0)
-            rlki_warn("CUDA_INJECTION64_PATH is taken by %s: kernel launches are not recorded", other);
-        else
-            ok &= setenv("CUDA_INJECTION64_PATH", install->library, 1) == 0;
-    }
+    if (install->injects && !injection_held(install))
+        ok &= setenv("CUDA_INJECTION64_PATH", install->library, 1) == 0;
     return ok;
+}
+
+/* Who takes the one place that CUDA has for an injected library: said, and marked in the manifest (NULL: not ours), for
+ * a program without a framework has nobody else to say it. */
+static void check_injection(const char *program, const struct rlki_install *install, json_t *manifest)
+{
+    static const char *const takers[] = {"compute-sanitizer", "nsys", "ncu", "cuda-gdb", "cuda-memcheck", "nvprof"};
+    const char *slash = strrchr(program, '/'), *name = slash ? slash + 1 : program;
+    char text[400] = "";
+
+    if (!install->injects)
+        return;
+    if (injection_held(install))
+        snprintf(text, sizeof text, "CUDA_INJECTION64_PATH is taken by %.300s: kernel launches are not recorded",
+                 getenv("CUDA_INJECTION64_PATH"));
+    for (size_t i = 0; !text[0] && i < sizeof takers / sizeof takers[0]; i++)
+        if (strcmp(name, takers[i]) == 0)
+            snprintf(text, sizeof text, "%s takes the recorder's place in CUDA: kernel launches are not recorded",
+                     name);
+    if (text[0])
+        rlki_warn("%s", text);
+    if (text[0] && manifest)
+        rlki_manifest_fault(manifest, "launch-plane", text);
 }
 
 /* The directory with its manifest, or the one that another rank of the job has made. RLKI_GO_ON or the status. */
@@ -275,6 +300,7 @@ int rlki_cmd_run(int argc, char **argv)
         manifest = rlki_manifest_new(args, environ, &target, &capture);
         if (manifest && !install.loads)
             rlki_manifest_fault(manifest, "recorder-not-loaded", install.error);
+        check_injection(args[0], &install, manifest);
         status = manifest ? create(&target, manifest) : (rlki_fail("run", RLK_ENOMEM, NULL), RLKI_EXIT_CANNOT_START);
         if (status != RLKI_GO_ON)
             goto out;

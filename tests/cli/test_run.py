@@ -129,6 +129,20 @@ class Environment(Case):
                           and k not in ("PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE")},
                          {k: v for k, v in before.items() if k not in ("PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE")})
 
+    def test_who_takes_the_place_in_cuda(self):
+        """A build with the launch plane says which tool keeps it from being loaded; one without has nothing to say."""
+        plain = self.seen()
+        tool = self.dir / "compute-sanitizer"
+        tool.write_text("#!/bin/sh\nexit 3\n")
+        tool.chmod(0o755)
+        for name, argv, more in (("tool", [str(tool)], {}), ("held", ["sh", "-c", "exit 3"], {"CUDA_INJECTION64_PATH": "/opt/libToolsInjection64.so"})):
+            done = self.rec("run", "-o", name, "--", *argv, env=clean_env(**more))
+            self.expect(done, 3)
+            faults = [f["code"] for f in self.manifest(f"{name}.rlk")["faults"]]
+            injects = "CUDA_INJECTION64_PATH" in plain
+            self.assertEqual("launch-plane" in faults, injects, faults)
+            self.assertEqual("kernel launches are not recorded" in done.err, injects, done.err)
+
     def test_recorder_that_cannot_load(self):
         bad = self.dir / "bad.so"
         bad.write_bytes(b"\x7fELF not really")
