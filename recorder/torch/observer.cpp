@@ -52,6 +52,43 @@ rlk_tap_op *open_event(OpState *st, c10::ArrayRef<const IValue> args)
     return op;
 }
 
+/* Fused attention hands its random state from forward to backward in tensors of these names. Without dropout nothing
+ * fills them and nothing reads them. */
+bool is_random_state(const OpInfo *info, const std::string &name)
+{
+    return info->name.find("attention") != std::string::npos &&
+           one_of(name, {"philox_seed", "philox_offset", "rng_state", "unused"});
+}
+
+bool has_dropout(const OpInfo *info, c10::ArrayRef<const IValue> args)
+{
+    for (size_t i = 0; i < args.size() && i < info->arg_names.size(); i++)
+        if (info->arg_names[i] == "dropout_p" && args[i].isDouble())
+            return args[i].toDouble() != 0;
+    return true;
+}
+
+/* What an operator returns and does not fill, or fills only in part: what it keeps for its backward, where that needs
+ * none of it. */
+const char *undefined_output(const OpState *st, size_t i, c10::ArrayRef<const IValue> args)
+{
+    const OpInfo *info = st->info;
+    if ((info->name == "aten::mkldnn_rnn_layer" && i == 3) || (info->name == "aten::_ctc_loss" && i == 1) ||
+        (info->name == "aten::_cudnn_rnn" && i == 3))
+        return "unused-output";
+    if (i == 3 && one_of(info->name, {"aten::cudnn_batch_norm", "aten::_batch_norm_with_update", "aten::miopen_rnn"}))
+        return "unused-output";
+    if (i == 1 && starts(info->name, "aten::nll_loss")) /* the weights' sum, of a reduction that sums nothing */
+        for (size_t a = 0; a < args.size() && a < info->arg_names.size(); a++)
+            if (info->arg_names[a] == "reduction" && args[a].isInt() && args[a].toInt() == 0)
+                return "unused-output";
+    if (info->name.find("attention") == std::string::npos || i >= info->out_names.size())
+        return nullptr;
+    if (info->out_names[i] == "debug_attn_mask" || info->out_names[i] == "unused")
+        return "unused-output";
+    return !st->dropout && is_random_state(info, info->out_names[i]) ? "unused-output" : nullptr;
+}
+
 std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFunction &fn, const OpInfo *info)
 {
     c10::ArrayRef<const IValue> args = fn.inputs();
@@ -88,6 +125,7 @@ std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFuncti
         const IValue &v = args[static_cast<size_t>(info->non_blocking)];
         st->later = v.isBool() && v.toBool();
     }
+    st->dropout = has_dropout(info, args);
     TapTensor tt;
     for (size_t i = 0; i < args.size() && i < info->args.size(); i++) {
         uint8_t role = info->c10d ? c10d_role(info, i, args) : info->args[i];
@@ -95,6 +133,8 @@ std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFuncti
             role = training_role(info, args);
         int member = args[i].isList() ? 0 : -1;
         bool any = false;
+        if (!st->dropout && is_random_state(info, info->arg_names[i]))
+            continue;
         each_tensor(args[i], [&](const at::Tensor &t) {
             any = true;
             st->device |= !t.device().is_cpu();
@@ -121,26 +161,6 @@ std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFuncti
     if (st->op)
         rlk_tap()->op_run(st->op);
     return st;
-}
-
-/* What an operator returns and does not fill, or fills only in part: what it keeps for its backward, where that needs none
- * of it. */
-const char *undefined_output(const OpInfo *info, size_t i, c10::ArrayRef<const IValue> args)
-{
-    if ((info->name == "aten::mkldnn_rnn_layer" && i == 3) || (info->name == "aten::_ctc_loss" && i == 1) ||
-        (info->name == "aten::_cudnn_rnn" && i == 3))
-        return "unused-output";
-    if (i == 3 && one_of(info->name, {"aten::cudnn_batch_norm", "aten::_batch_norm_with_update", "aten::miopen_rnn"}))
-        return "unused-output";
-    if (i == 1 && starts(info->name, "aten::nll_loss")) /* the weights' sum, of a reduction that sums nothing */
-        for (size_t a = 0; a < args.size() && a < info->arg_names.size(); a++)
-            if (info->arg_names[a] == "reduction" && args[a].isInt() && args[a].toInt() == 0)
-                return "unused-output";
-    if (info->name.find("attention") == std::string::npos || i >= info->out_names.size())
-        return nullptr;
-    return one_of(info->out_names[i], {"debug_attn_mask", "philox_seed", "philox_offset", "rng_state", "unused"})
-               ? "unused-output"
-               : nullptr;
 }
 
 struct Output {
@@ -180,7 +200,7 @@ std::vector<Output> outputs_of(const OpState *st, const at::RecordFunction &fn, 
             }
             returned.push_back(t.unsafeGetTensorImpl());
             std::string n = arg >= 0 ? st->info->arg_names[static_cast<size_t>(arg)] : name;
-            outs.push_back({t, m < 0 ? n : n + "." + std::to_string(m), undefined_output(st->info, i, fn.inputs())});
+            outs.push_back({t, m < 0 ? n : n + "." + std::to_string(m), undefined_output(st, i, fn.inputs())});
         });
     }
     size_t last = SIZE_MAX;

@@ -251,6 +251,26 @@ F.rrelu(torch.randn(4, 5), training=False).sum()
             self.assertFalse(noise[1][0].startswith("!"))
             self.assertEqual(noise[2:], [["!uninitialized"], []])
 
+    def test_random_state_of_attention_without_dropout(self):
+        """Named as the fused kernels of a GPU name it: without dropout memory that nobody fills or reads, else a result like any."""
+        program = """
+import torch
+lib = torch.library.Library("fused", "DEF")
+lib.define("attention(Tensor query, float dropout_p) -> (Tensor output, Tensor philox_seed)")
+lib.define("attention_backward(Tensor grad_out, Tensor philox_seed, float dropout_p) -> Tensor")
+lib.impl("attention", lambda q, p: (q * 2, torch.full((), 7) if p else torch.empty((), dtype=torch.long)), "CPU")
+lib.impl("attention_backward", lambda g, s, p: g * 3, "CPU")
+for p in (0.0, 0.5):
+    out, seed = torch.ops.fused.attention(torch.ones(4), p)
+    torch.ops.fused.attention_backward(out, seed, p)
+"""
+        for observer in ("", "python"):
+            run = rig.record(program, observer=observer)
+            forward, backward = run.ops(op="fused::attention"), run.ops(op="fused::attention_backward")
+            self.assertEqual([[t.name for t in e.inputs] for e in backward], [["grad_out"], ["grad_out", "philox_seed"]], run.err)
+            self.assertEqual(forward[0].outputs[1].hash, "!unused-output")
+            self.assertFalse(forward[1].outputs[1].hash.startswith("!"))
+
 
 if __name__ == "__main__":
     rig.main()

@@ -29,7 +29,8 @@ STATISTICS = set("native_batch_norm cudnn_batch_norm miopen_batch_norm _native_b
                  "batch_norm_gather_stats batch_norm_gather_stats_with_counts".split())
 NO_ATTR = {"layout", "device", "memory_format", "pin_memory", "non_blocking"}
 UNFILLED = {("aten::mkldnn_rnn_layer", 3), ("aten::_ctc_loss", 1)}
-UNUSED = {"debug_attn_mask", "philox_seed", "philox_offset", "rng_state", "unused"}
+RANDOM_STATE = {"philox_seed", "philox_offset", "rng_state", "unused"}  # of fused attention: without dropout nobody fills or reads it
+UNUSED = {"debug_attn_mask", "unused"}
 MASK = (1 << 64) - 1
 
 
@@ -92,8 +93,12 @@ class Op:
                                       all(r.alias_info is not None and not r.alias_info.is_write for r in tensors))
         self.scalar = any(str(r.type) in ("number", "Scalar") for r in schema.returns)
         self.attention = "attention" in self.name
+        self.dropout = next((i for i, a in enumerate(schema.arguments) if a.name == "dropout_p"), None)
         self.collective = self.ns in ("c10d", "_c10d_functional")
         self.list_types = [str(a.type) in ("List[int]", "Optional[List[int]]") for a in schema.arguments]
+
+    def drops(self, values):
+        return self.dropout is None or values[self.dropout] != 0
 
 
 class Frame:
@@ -550,6 +555,8 @@ class Observer:
         seen, written, inputs = set(), [], 0
         for i, (argument, value) in enumerate(zip(op.arguments, values)):
             role = op.roles[i]
+            if op.attention and argument.name in RANDOM_STATE and not op.drops(values):
+                continue
             if role == 3:  # written in training
                 role = 0 if op.training is not None and not values[op.training] else 1
             found = list(each(value))
@@ -566,9 +573,9 @@ class Observer:
                     self.put_in(handle, t, f"{argument.name}.{member}" if many else argument.name, False)
             if not found and handle:
                 self.put_attr(handle, argument.name, value, argument.default_value if argument.has_default_value() else None, op.list_types[i])
-        return handle, ctx, frame, seen, written, inputs
+        return handle, ctx, frame, seen, written, inputs, UNUSED if op.drops(values) else UNUSED | RANDOM_STATE
 
-    def after(self, op, result, handle, ctx, frame, seen, written, inputs):
+    def after(self, op, result, handle, ctx, frame, seen, written, inputs, unused):
         outs, returned, aliases = [], set(), False
         results = result if isinstance(result, tuple) else (result,)
         for i, value in enumerate(results):
@@ -581,7 +588,7 @@ class Observer:
                 returned.add(id(t))
                 returns = op.returns[i] if i < len(op.returns) else ""
                 name = op.arguments[argument].name if argument is not None else returns
-                reason = b"unused-output" if op.attention and returns in UNUSED or (op.name, i) in UNFILLED else None
+                reason = b"unused-output" if op.attention and returns in unused or (op.name, i) in UNFILLED else None
                 outs.append((t, f"{name}.{member}" if many else name, reason))
         counts = {}
         for argument, t in written:
