@@ -69,9 +69,11 @@ static json_t *node_number(int64_t n)
     return n == RLK_NO_NODE ? json_null() : json_integer(n);
 }
 
-static json_t *launch_json(const struct rlk_launch *l)
+/* `entry`: the API's, which stands for the kernel of a copy, a memset or a graph's replay. */
+static json_t *launch_json(const struct rlk_launch *l, const char *entry)
 {
-    json_t *out = json_pack("{s:o,s:o,s:o,s:o,s:I,s:o,s:o,s:o,s:o}", "kernel", rlki_json_text(l->kernel), "image",
+    const char *name = l->kernel && l->kernel[0] ? l->kernel : entry;
+    json_t *out = json_pack("{s:o,s:o,s:o,s:o,s:I,s:o,s:o,s:o,s:o}", "kernel", rlki_json_text(name), "image",
                             rlki_json_text(l->image), "grid", dim3(l->grid), "block", dim3(l->block), "smem",
                             (json_int_t)l->smem, "stream", number(l->stream), "graph", node_number(l->graph), "node",
                             node_number(l->node), "config", rlki_json_text(l->config));
@@ -88,7 +90,7 @@ static json_t *launches_json(struct rlki_audit *audit, int side, const struct rl
     struct rlk_arena arena = {0};
     uint32_t n = 0;
     for (uint32_t i = 0; array && i < ev->e.nlaunches && n < MAX_LAUNCHES; i++, n++)
-        rlki_add(array, launch_json(&ev->e.launches[i]));
+        rlki_add(array, launch_json(&ev->e.launches[i], ""));
     for (uint32_t r = 0; array && r < ev->e.nlaunch_ranges; r++) {
         const struct rlk_range *range = &ev->e.launch_ranges[r];
         for (uint64_t k = 0; k < range->count && n < MAX_LAUNCHES; k++, n++) {
@@ -96,7 +98,7 @@ static json_t *launches_json(struct rlki_audit *audit, int side, const struct rl
             rlk_arena_reset(&arena);
             if (rlk_env_event(audit->side[side].env[ev->env].env, range->first + k, &arena, &e, NULL) == RLK_OK &&
                 e.kind == RLK_EV_LAUNCH && e.nlaunches)
-                rlki_add(array, launch_json(&e.launches[0]));
+                rlki_add(array, launch_json(&e.launches[0], e.u.launch.entry));
         }
     }
     rlk_arena_release(&arena);
