@@ -15,8 +15,8 @@
     BUILT("synth", rlki_cmd_synth, "make a recording from a description (docs/synth.md)")                              \
     BUILT("rm", rlki_cmd_rm, "remove recordings, and nothing else")                                                    \
     BUILT("doctor", rlki_cmd_doctor, "what works on this machine and what does not")                                   \
-    LATER("pack", "one file from a recording")                                                                         \
-    LATER("unpack", "a recording from one file")
+    BUILT("pack", rlki_cmd_pack, "one file from recordings, whole or cleaned")                                         \
+    BUILT("unpack", rlki_cmd_unpack, "the recordings of a pack again")
 
 RLKI_REC_COMMANDS(RLKI_PROTOTYPE, RLKI_NO_PROTOTYPE)
 
