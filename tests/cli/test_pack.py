@@ -92,7 +92,7 @@ class Pack(Case):
         self.expect(self.rec("unpack", "a.rlkpack", "-o", "new"), 0, out="new/a.rlk")
         self.assertEqual(self.files(self.dir / "a.rlk"), self.files(self.dir / "new/a.rlk"))
         self.expect(self.rec("verify", "new/a"), 0)
-        self.expect(self.audit("first-diff", "a", "new/a"), 0, out="identical")
+        self.expect(self.audit("first-diff", "a", "new/a"), 0, out="IDENTICAL")
         self.assertEqual(list(self.dir.glob("*.??????")), [])  # nothing temporary left
 
     def test_names_a_tool_reads(self):
@@ -144,7 +144,7 @@ class Pack(Case):
         events = [e for e in spec["events"] if "request" not in e]
         a = self.synth("plain", events=events)
         self.unpacked(a, "--redact", "values,environment")
-        self.expect(self.audit("first-diff", a, "out/recording-1"), 0, out="identical")
+        self.expect(self.audit("first-diff", a, "out/recording-1"), 0, out="IDENTICAL")
         self.expect(self.audit("bisect", a, "out/recording-1"), 0)
 
     def token_text(self, rec):
@@ -174,7 +174,7 @@ class Pack(Case):
         self.unpacked("kept", "--redact", "values,environment")
         self.assertEqual(before, self.expect(self.rec("info", "out/recording-1", "--events", "-n", "50"), 0).out)
         self.assertFalse(before.startswith("#0 "))  # something was removed
-        self.expect(self.audit("first-diff", "kept", "out/recording-1"), 0, out="identical")
+        self.expect(self.audit("first-diff", "kept", "out/recording-1"), 0, out="IDENTICAL")
         coverage = [json.loads(self.expect(self.rec("info", r, "--json", "-"), 0).out)["coverage"] for r in ("kept", "out/recording-1")]
         for key in ("dropped", "planes", "launches_seen"):
             self.assertEqual(coverage[0][key], coverage[1][key], key)
