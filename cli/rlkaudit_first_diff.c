@@ -5,6 +5,7 @@
 #include "cli/common/rlk_output.h"
 #include "cli/rlkaudit.h"
 #include "cli/rlkaudit_page.h"
+#include "cli/rlkaudit_plan.h"
 #include "store/rlk_recording.h"
 
 #include <limits.h>
@@ -20,7 +21,7 @@ struct paths {
 
 struct options {
     struct rlki_list self_a, self_b;
-    const char *map, *dims, *allow, *phases, *json, *html, *accept;
+    const char *map, *dims, *allow, *phases, *json, *html, *accept, *plan;
     bool bisect, elements;
     const char *event, *rank;
 };
@@ -73,10 +74,13 @@ static int deliver(const struct options *options, const json_t *result,
                                          .dims = options->dims,
                                          .allow_source = options->allow != NULL,
                                          .phases = options->phases != NULL};
-    bool to_stdout = options->json && strcmp(options->json, "-") == 0;
+    bool to_stdout =
+        (options->json && strcmp(options->json, "-") == 0) || (options->plan && strcmp(options->plan, "-") == 0);
     if (options->json && rlki_write_json(options->json, result) != 0)
         return RLKI_EXIT_FAULT;
     if (options->html && rlki_page_write(options->html, result, &with) != 0)
+        return RLKI_EXIT_FAULT;
+    if (options->plan && rlki_plan_write(options->plan, result) != 0)
         return RLKI_EXIT_FAULT;
     if (!to_stdout && !(options->html && strcmp(options->html, "-") == 0))
         print(stdout, result, &with);
@@ -107,7 +111,8 @@ int rlki_audit_first_diff(int argc, char **argv)
         {"html", 0, RLKI_STRING, &o.html, "FILE", "the result as a page, one file without scripts; - = stdout"},
         {"accept", 0, RLKI_STRING, &o.accept, "FILE",
          "accepted drift, made by rlkaudit accept: exit 5 when all is known"},
-        {"plan", 0, RLKI_LATER, NULL, "FILE", "which bytes the next run must keep (not built yet)"},
+        {"plan", 0, RLKI_STRING, &o.plan, "FILE",
+         "write which tensors' bytes the next rlkrec run --plan must keep; - = stdout"},
     };
     bool bisect = wants_bisect(argc, argv);
     const struct rlki_command command = {
@@ -134,6 +139,9 @@ int rlki_audit_first_diff(int argc, char **argv)
         return rlki_usage(&command, "at most %u repeats a side", MAX_REPEATS);
     if (o.json && o.html && strcmp(o.json, "-") == 0 && strcmp(o.html, "-") == 0)
         return rlki_usage(&command, "--json and --html cannot both go to stdout");
+    if (o.plan && strcmp(o.plan, "-") == 0 &&
+        ((o.json && strcmp(o.json, "-") == 0) || (o.html && strcmp(o.html, "-") == 0)))
+        return rlki_usage(&command, "--plan cannot share stdout");
     struct rlk_audit_options options;
     struct rlk_detail detail = {{0}};
     struct rlki_progress shown;

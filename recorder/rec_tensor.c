@@ -134,7 +134,8 @@ static void take_payload(struct rlk_tap_op *op, const struct rlk_tap_tensor *fro
     void *bytes = NULL;
     size_t n = 0;
     if ((out->state != RLK_T_DIGESTED && out->state != RLK_T_REFERENCE && out->state != RLK_T_PENDING) ||
-        !(from->payload || rlk_select_match(rlki_options.payload, who->step, who->module, who->op, from->name)))
+        !(from->payload || rlk_select_match(rlki_options.payload, who, op->event.rank, (enum rlk_role)out->role,
+                                            out->index, from->name)))
         return;
     struct rlk_view view = from->view;
     void *fetched = NULL;

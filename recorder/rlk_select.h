@@ -6,6 +6,7 @@
 
 #include "recorder/rlk_tap.h"
 #include "store/rlk_error.h"
+#include "store/rlk_event.h"
 
 /* "launch", "step", "module", "op", "buffer". RLK_EPARSE. */
 int rlk_level_parse(enum rlk_tap_level *out, const char *text, struct rlk_detail *detail);
@@ -21,14 +22,15 @@ int rlk_steps_parse(struct rlk_steps *out, const char *text, struct rlk_detail *
 /* Bytes, with an optional suffix K, M, G, T (powers of 1024). RLK_EPARSE. */
 int rlk_size_parse(uint64_t *out, const char *text, struct rlk_detail *detail);
 
-/* Selections of tensors whose bytes are kept: lines of comma lists of step=A:B, module=GLOB, op=GLOB, name=GLOB. All
- * parts of a line must match; one matching line suffices. GLOB: * ? [...] of fnmatch(3), where * also matches '.' and
- * '/'. */
+/* Selections of tensors whose bytes are kept: lines of comma lists of KEY=VALUE. All parts of a line must match; one
+ * matching line suffices; lines that are empty or begin with # say nothing. Keys: step=A:B; module, op, name, phase, pass,
+ * sample = a GLOB of fnmatch(3), where * also matches '.' and '/', and a backslash takes the next character, a comma too,
+ * as it is; rank, work, iteration, call, occurrence, index = a number; role=in|out. */
 struct rlk_select;
 int rlk_select_parse(struct rlk_select **out, const char *lines,
                      struct rlk_detail *detail); /* RLK_EPARSE, RLK_ENOMEM */
 void rlk_select_free(struct rlk_select *select); /* NULL is fine */
-bool rlk_select_match(const struct rlk_select *select, int64_t step, const char *module, const char *op,
-                      const char *name);
+bool rlk_select_match(const struct rlk_select *select, const struct rlk_identity *who, uint32_t rank,
+                      enum rlk_role role, uint32_t index, const char *name);
 
 #endif

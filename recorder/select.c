@@ -89,9 +89,33 @@ int rlk_size_parse(uint64_t *out, const char *text, struct rlk_detail *detail)
     return RLK_OK;
 }
 
+enum glob_key {
+    MODULE,
+    OP,
+    NAME,
+    PHASE,
+    PASS,
+    SAMPLE,
+    GLOBS,
+};
+enum number_key {
+    RANK,
+    WORK,
+    ITERATION,
+    CALL,
+    OCCURRENCE,
+    INDEX,
+    NUMBERS,
+};
+static const char *const glob_keys[GLOBS] = {"module=", "op=", "name=", "phase=", "pass=", "sample="};
+static const char *const number_keys[NUMBERS] = {"rank=", "work=", "iteration=", "call=", "occurrence=", "index="};
+
 struct line {
     struct rlk_steps steps;
-    char *module, *op, *name; /* globs; NULL = any */
+    char *globs[GLOBS]; /* NULL = any */
+    int64_t numbers[NUMBERS];
+    bool has[NUMBERS];
+    int role; /* -1 = any */
 };
 
 struct rlk_select {
@@ -103,39 +127,80 @@ void rlk_select_free(struct rlk_select *select)
 {
     if (!select)
         return;
-    for (size_t i = 0; i < select->n; i++) {
-        free(select->lines[i].module);
-        free(select->lines[i].op);
-        free(select->lines[i].name);
-    }
+    for (size_t i = 0; i < select->n; i++)
+        for (size_t k = 0; k < GLOBS; k++)
+            free(select->lines[i].globs[k]);
     free(select->lines);
     free(select);
 }
 
+/* The value of `key` in text[0..n), or NULL; *left gets its length. An empty GLOB matches the empty text alone. */
+static const char *value_of(const char *key, const char *text, size_t n, size_t *left)
+{
+    size_t len = strlen(key);
+    if (n < len || memcmp(text, key, len) != 0)
+        return NULL;
+    *left = n - len;
+    return text + len;
+}
+
+static int twice(const char *text, size_t n, const char *key, struct rlk_detail *detail)
+{
+    return rlk_fail(detail, RLK_EPARSE, "'%.*s': %s given twice", (int)n, text, key);
+}
+
 static int part_parse(struct line *line, const char *text, size_t n, struct rlk_detail *detail)
 {
-    static const char *const keys[] = {"step=", "module=", "op=", "name="};
-    char **globs[] = {NULL, &line->module, &line->op, &line->name};
-    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
-        size_t len = strlen(keys[k]);
-        if (n <= len || memcmp(text, keys[k], len) != 0)
+    size_t left;
+    const char *value = value_of("step=", text, n, &left);
+    if (value && left)
+        return steps_parse(&line->steps, value, left, detail);
+    for (size_t k = 0; k < GLOBS; k++) {
+        if (!(value = value_of(glob_keys[k], text, n, &left)))
             continue;
-        if (k == 0)
-            return steps_parse(&line->steps, text + len, n - len, detail);
-        if (*globs[k])
-            return rlk_fail(detail, RLK_EPARSE, "'%.*s': %s given twice", (int)n, text, keys[k]);
-        *globs[k] = strndup(text + len, n - len);
-        return *globs[k] ? RLK_OK : RLK_ENOMEM;
+        if (line->globs[k])
+            return twice(text, n, glob_keys[k], detail);
+        line->globs[k] = strndup(value, left);
+        return line->globs[k] ? RLK_OK : RLK_ENOMEM;
     }
-    return rlk_fail(detail, RLK_EPARSE, "'%.*s' is none of step=A:B, module=GLOB, op=GLOB, name=GLOB", (int)n, text);
+    for (size_t k = 0; k < NUMBERS; k++) {
+        if (!(value = value_of(number_keys[k], text, n, &left)))
+            continue;
+        if (line->has[k])
+            return twice(text, n, number_keys[k], detail);
+        line->has[k] = true;
+        if (whole_number(&line->numbers[k], value, left))
+            return RLK_OK;
+        return rlk_fail(detail, RLK_EPARSE, "'%.*s' is no number", (int)n, text);
+    }
+    for (int role = 0; role < 2; role++)
+        if ((value = value_of(role ? "role=out" : "role=in", text, n, &left)) && !left) {
+            if (line->role >= 0)
+                return twice(text, n, "role=", detail);
+            line->role = role ? RLK_ROLE_OUT : RLK_ROLE_IN;
+            return RLK_OK;
+        }
+    return rlk_fail(detail, RLK_EPARSE,
+                    "'%.*s' is none of step=A:B; module=, op=, name=, phase=, pass=, sample=GLOB; rank=, work=, "
+                    "iteration=, call=, occurrence=, index=NUMBER; role=in|out",
+                    (int)n, text);
+}
+
+/* The length of the part at text[0..n): up to a comma that no backslash takes. */
+static size_t part_length(const char *text, size_t n)
+{
+    size_t i = 0;
+    while (i < n && text[i] != ',')
+        i += text[i] == '\\' && i + 1 < n ? 2 : 1;
+    return i;
 }
 
 static int line_parse(struct line *line, const char *text, size_t n, struct rlk_detail *detail)
 {
     line->steps = RLK_ALL_STEPS;
+    line->role = -1;
     for (size_t at = 0; at <= n;) {
-        const char *comma = memchr(text + at, ',', n - at);
-        size_t len = comma ? (size_t)(comma - text) - at : n - at;
+        size_t len = part_length(text + at, n - at);
         int rc = part_parse(line, text + at, len, detail);
         if (rc)
             return rc;
@@ -156,7 +221,7 @@ int rlk_select_parse(struct rlk_select **out, const char *lines, struct rlk_deta
             rc = rlk_fail(detail, RLK_EPARSE, "a payload selection is longer than %u bytes", RLK_MAX_STRING);
             goto out;
         }
-        if (n) {
+        if (n && *at != '#') {
             struct line *more = realloc(select->lines, (select->n + 1) * sizeof *more);
             if (!more)
                 goto out;
@@ -181,14 +246,39 @@ static bool glob(const char *pattern, const char *text)
     return !pattern || fnmatch(pattern, text ? text : "", 0) == 0;
 }
 
-bool rlk_select_match(const struct rlk_select *select, int64_t step, const char *module, const char *op,
-                      const char *name)
+static bool line_matches(const struct line *line, const struct rlk_identity *who, uint32_t rank, enum rlk_role role,
+                         uint32_t index, const char *name)
 {
-    for (size_t i = 0; select && i < select->n; i++) {
-        const struct line *line = &select->lines[i];
-        if (step >= line->steps.first && step < line->steps.last && glob(line->op, op) && glob(line->name, name) &&
-            glob(line->module, module))
+    const int64_t numbers[NUMBERS] = {
+        [RANK] = rank,
+        [WORK] = who->work,
+        [ITERATION] = who->iteration,
+        [CALL] = who->call,
+        [OCCURRENCE] = who->occurrence,
+        [INDEX] = index,
+    };
+    const char *texts[GLOBS] = {
+        [MODULE] = who->module, [OP] = who->op,     [NAME] = name,
+        [PHASE] = who->phase,   [PASS] = who->pass, [SAMPLE] = who->sample,
+    };
+    if (who->step < line->steps.first || who->step >= line->steps.last)
+        return false;
+    if (line->role >= 0 && line->role != (int)role)
+        return false;
+    for (size_t k = 0; k < NUMBERS; k++)
+        if (line->has[k] && line->numbers[k] != numbers[k])
+            return false;
+    for (size_t k = 0; k < GLOBS; k++)
+        if (!glob(line->globs[k], texts[k]))
+            return false;
+    return true;
+}
+
+bool rlk_select_match(const struct rlk_select *select, const struct rlk_identity *who, uint32_t rank,
+                      enum rlk_role role, uint32_t index, const char *name)
+{
+    for (size_t i = 0; select && i < select->n; i++)
+        if (line_matches(&select->lines[i], who, rank, role, index, name))
             return true;
-    }
     return false;
 }

@@ -7,6 +7,7 @@
 #include "cli/rlkrec/commands.h"
 #include "cli/rlkrec/install.h"
 #include "cli/rlkrec/manifest.h"
+#include "cli/rlkrec/plan.h"
 #include "cli/rlkrec/remove.h"
 #include "cli/rlkrec/target.h"
 #include "recorder/rlk_env.h"
@@ -19,7 +20,7 @@
 #include <unistd.h>
 
 static struct {
-    const char *out, *level, *inputs;
+    const char *out, *level, *inputs, *plan;
     struct rlki_list payload;
     struct rlki_span steps;
     uint64_t every, keep_last, max_size;
@@ -32,12 +33,12 @@ static const struct rlki_option options[] = {
      "how much (default op; buffer: not built yet)"},
     {"inputs", 0, RLKI_CHOICE, &opt.inputs, "reference|digest",
      "how inputs of known origin are kept (default reference)"},
-    {"payload", 0, RLKI_LIST, &opt.payload, "SPEC", "keep bytes too: step=A:B,module=GLOB,op=GLOB,name=GLOB"},
+    {"payload", 0, RLKI_LIST, &opt.payload, "SPEC", "keep bytes too: step=A:B,module=GLOB,op=GLOB,... (docs/cli.md)"},
     {"steps", 0, RLKI_SPAN, &opt.steps, "A:B", "record steps A to B-1 only"},
     {"every", 0, RLKI_COUNT, &opt.every, "N", "record every N-th step only"},
     {"keep-last", 0, RLKI_COUNT, &opt.keep_last, "K", "keep the last K steps only"},
     {"max-size", 0, RLKI_SIZE, &opt.max_size, "SIZE", "stop recording a process at this size (64M, 2G, ...)"},
-    {"plan", 0, RLKI_LATER, NULL, "FILE", "keep the bytes a plan of rlkaudit asks for (not built yet)"},
+    {"plan", 0, RLKI_STRING, &opt.plan, "FILE", "keep the bytes that rlkaudit first-diff --plan asked for"},
     {"quiet", 'q', RLKI_FLAG, &opt.quiet, NULL, "say nothing at the end unless something is wrong"},
 };
 
@@ -55,17 +56,24 @@ static const struct rlki_command command = {
     "125: rlkrec could not start it; 126, 127: CMD cannot be executed, was not found.\n"
     "Inside a recorded command, and before each rank of srun or torchrun, run joins\nthe recording that is there.\n"};
 
-/* The --payload SPECs, one a line; NULL = out of memory. */
-static char *payload_lines(void)
+/* The --payload SPECs and the lines of the plan, one a line; NULL = out of memory. */
+static char *payload_lines(const char *plan)
 {
-    size_t n = 1;
-    char *lines;
+    char *lines = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&lines, &n);
 
+    if (!to)
+        return NULL;
     for (uint32_t i = 0; i < opt.payload.n; i++)
-        n += strlen(opt.payload.items[i]) + 1;
-    lines = calloc(1, n);
-    for (uint32_t i = 0; lines && i < opt.payload.n; i++)
-        strcat(strcat(lines, i ? "\n" : ""), opt.payload.items[i]);
+        fprintf(to, "%s\n", opt.payload.items[i]);
+    fputs(plan, to);
+    if (fclose(to) != 0) {
+        free(lines);
+        return NULL;
+    }
+    if (n && lines[n - 1] == '\n')
+        lines[n - 1] = 0;
     return lines;
 }
 
@@ -89,7 +97,7 @@ static int check_options(const char *payload, const struct rlki_install *install
         if (strchr(opt.payload.items[i], '\n'))
             return rlki_usage(&command, "--payload: a line end in the SPEC");
     if (payload[0] && rlk_select_parse(&select, payload, &detail))
-        return rlki_usage(&command, "--payload: %s", detail.text);
+        return rlki_usage(&command, "%s: %s", opt.plan ? "--payload or --plan" : "--payload", detail.text);
     rlk_select_free(select);
     return RLKI_GO_ON;
 }
@@ -262,7 +270,7 @@ int rlki_cmd_run(int argc, char **argv)
     struct rlki_target target;
     struct rlki_install install;
     struct rlk_detail detail = {""};
-    char **args, *payload = NULL, steps[48];
+    char **args, *payload = NULL, *plan = NULL, steps[48];
     json_t *manifest = NULL;
     int n, code, status = rlki_parse(&command, argc, argv, &n, &args);
 
@@ -270,7 +278,10 @@ int rlki_cmd_run(int argc, char **argv)
         return status;
     rlki_child_prepare();
     args[n] = NULL;
-    payload = payload_lines();
+    if (opt.plan && !(plan = rlki_plan_read(opt.plan)))
+        return RLKI_EXIT_CANNOT_START;
+    payload = payload_lines(plan ? plan : "");
+    free(plan);
     if (!payload) {
         rlki_fail("run", RLK_ENOMEM, NULL);
         return RLKI_EXIT_CANNOT_START;

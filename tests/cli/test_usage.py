@@ -29,7 +29,7 @@ class Usage(Case):
                      ["verify", "a", "b"], ["doctor", "x"]):
             done = self.expect(self.rec(*what), 2)
             self.assertEqual(done.out, "")
-        self.expect(self.rec("run", "--plan", "x", "--", "true"), 125, err="not built yet")
+        self.expect(self.rec("run", "--plan", "x", "--", "true"), 125, err="No such file")
 
     def test_every_option_is_in_the_contract(self):
         contract = (SOURCE / "docs/cli.md").read_text()

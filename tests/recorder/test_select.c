@@ -63,25 +63,64 @@ static void sizes(void **state)
         assert_int_equal(rlk_size_parse(&n, bad[i], &d), RLK_EPARSE);
 }
 
+static bool match(const struct rlk_select *s, int64_t step, const char *module, const char *op, const char *name)
+{
+    const struct rlk_identity who = {.step = step, .module = module, .op = op};
+    return rlk_select_match(s, &who, 0, RLK_ROLE_OUT, 0, name);
+}
+
+/* One tensor and no other: each key in turn decides. */
+static void exactly(void **state)
+{
+    (void)state;
+    static const char line[] = "step=3:4,rank=5,work=1,iteration=2,call=7,occurrence=8,phase=train,pass=bwd,sample=,"
+                               "module=a\\,\\*b,op=aten::mm,role=in,index=9";
+    struct rlk_select *s = NULL;
+    struct rlk_detail d;
+    assert_int_equal(rlk_select_parse(&s, line, &d), RLK_OK);
+    const struct rlk_identity it = {3, 1, 2, "train", "bwd", "a,*b", "aten::mm", "", 7, 8};
+    assert_true(rlk_select_match(s, &it, 5, RLK_ROLE_IN, 9, "any"));
+    assert_false(rlk_select_match(s, &it, 6, RLK_ROLE_IN, 9, "any"));
+    assert_false(rlk_select_match(s, &it, 5, RLK_ROLE_OUT, 9, "any"));
+    assert_false(rlk_select_match(s, &it, 5, RLK_ROLE_IN, 8, "any"));
+    const struct rlk_identity others[] = {
+        {4, 1, 2, "train", "bwd", "a,*b", "aten::mm", "", 7, 8},
+        {3, 0, 2, "train", "bwd", "a,*b", "aten::mm", "", 7, 8},
+        {3, 1, 1, "train", "bwd", "a,*b", "aten::mm", "", 7, 8},
+        {3, 1, 2, "trai", "bwd", "a,*b", "aten::mm", "", 7, 8},
+        {3, 1, 2, "train", "fwd", "a,*b", "aten::mm", "", 7, 8},
+        {3, 1, 2, "train", "bwd", "a,cb", "aten::mm", "", 7, 8},
+        {3, 1, 2, "train", "bwd", "a,*b", "aten::mv", "", 7, 8},
+        {3, 1, 2, "train", "bwd", "a,*b", "aten::mm", "s", 7, 8},
+        {3, 1, 2, "train", "bwd", "a,*b", "aten::mm", "", 6, 8},
+        {3, 1, 2, "train", "bwd", "a,*b", "aten::mm", "", 7, 7},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_false(rlk_select_match(s, &others[i], 5, RLK_ROLE_IN, 9, "any"));
+    rlk_select_free(s);
+}
+
 static void selections(void **state)
 {
     (void)state;
     struct rlk_select *s = NULL;
     struct rlk_detail d;
     assert_int_equal(rlk_select_parse(&s, "step=2:4,module=layers.*.mlp,op=aten::*\nname=loss", &d), RLK_OK);
-    assert_true(rlk_select_match(s, 2, "layers.0.mlp", "aten::mm", "x"));
-    assert_false(rlk_select_match(s, 4, "layers.0.mlp", "aten::mm", "x"));
-    assert_false(rlk_select_match(s, 2, "layers.0.attn", "aten::mm", "x"));
-    assert_false(rlk_select_match(s, 2, "layers.0.mlp", "rlk.mm", "x"));
-    assert_true(rlk_select_match(s, 9, "", "anything", "loss"));
-    assert_false(rlk_select_match(s, 9, NULL, NULL, NULL));
+    assert_true(match(s, 2, "layers.0.mlp", "aten::mm", "x"));
+    assert_false(match(s, 4, "layers.0.mlp", "aten::mm", "x"));
+    assert_false(match(s, 2, "layers.0.attn", "aten::mm", "x"));
+    assert_false(match(s, 2, "layers.0.mlp", "rlk.mm", "x"));
+    assert_true(match(s, 9, "", "anything", "loss"));
+    assert_false(match(s, 9, NULL, NULL, NULL));
     rlk_select_free(s);
     s = NULL;
-    assert_int_equal(rlk_select_parse(&s, "\n\n", &d), RLK_OK); /* no line: nothing is selected */
-    assert_false(rlk_select_match(s, 0, "", "", ""));
+    assert_int_equal(rlk_select_parse(&s, "\n\n# op=aten::mm\n", &d), RLK_OK); /* no line: nothing is selected */
+    assert_false(match(s, 0, "", "aten::mm", ""));
     rlk_select_free(s);
-    assert_false(rlk_select_match(NULL, 0, "", "", ""));
-    static const char *const bad[] = {"x", "op=", "op=a,", "op=a,op=b", "step=1", "step=3:1", "op=a, name=b", "opx=1"};
+    assert_false(match(NULL, 0, "", "", ""));
+    static const char *const bad[] = {
+        "x",         "op=a,",  "rank=",    "rank=x",       "rank=1,rank=2", "role=", "role=inn", "role=in,role=out",
+        "op=a,op=b", "step=1", "step=3:1", "op=a, name=b", "opx=1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         s = NULL;
         assert_int_equal(rlk_select_parse(&s, bad[i], &d), RLK_EPARSE);
@@ -92,10 +131,8 @@ static void selections(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(levels),
-        cmocka_unit_test(steps),
-        cmocka_unit_test(sizes),
-        cmocka_unit_test(selections),
+        cmocka_unit_test(levels),     cmocka_unit_test(steps),   cmocka_unit_test(sizes),
+        cmocka_unit_test(selections), cmocka_unit_test(exactly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

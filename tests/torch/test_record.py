@@ -51,6 +51,16 @@ if __name__ == "__main__":
     print(found)
 """
 
+# An operator whose result is one ulp off in every element of run b.
+NOISY = """
+import sys, numpy as np, torch
+lib = torch.library.Library("noisy", "DEF")
+lib.define("copy(Tensor x) -> Tensor")
+lib.impl("copy", lambda x: torch.from_numpy(np.nextafter(x.numpy(), np.float32(2)) if sys.argv[1] == "b" else x.numpy().copy()), "CPU")
+x = torch.linspace(0.5, 1, 64)
+(torch.ops.noisy.copy(x) * 2).sum()
+"""
+
 
 class Record(unittest.TestCase):
     def setUp(self):
@@ -122,6 +132,26 @@ class Record(unittest.TestCase):
         self.record("a", TRAIN, "--steps", "1", options=("--payload", "op=*"))
         self.record("b", TRAIN, "--steps", "1")
         self.diff("a", "b", 0)
+
+    def test_a_plan_keeps_what_it_lists(self):
+        """The first pair says which tensors; the second pair keeps those and no others, and how far apart they are is known."""
+        program, plan = self.dir / "noisy.py", self.dir / "next.plan"
+        program.write_text(NOISY)
+        for name in "ab":
+            self.record(name, program, name)
+        subprocess.run([RLKAUDIT, "first-diff", "a", "b", "--plan", plan], cwd=self.dir, capture_output=True)
+        for name, run in (("c", "a"), ("d", "b")):
+            self.record(name, program, run, options=("--plan", plan))
+            events = subprocess.run([RLKREC, "info", name, "--events"], cwd=self.dir, capture_output=True, text=True).stdout
+            kept = [line for line in events.splitlines() if " payload" in line]
+            self.assertEqual([(line.split("op ")[1].split("@")[0], line.count(" payload")) for line in kept], [("noisy::copy", 2)], events)
+        root = self.diff("c", "d", 1)["first"]
+        self.assertEqual((root["op"], root["difference"]["changed"], root["difference"]["max_ulp"]), ("noisy::copy", 64, 1))
+        for bad, text in (("no plan", "op=*\n"), ("112 KiB", "# rlk.plan/1\n" + "#" * 200000)):
+            plan.write_text(text)
+            done = subprocess.run([RLKREC, "run", "-o", "e", "--plan", plan, "--", "true"], cwd=self.dir, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 125)
+            self.assertIn(bad, done.stderr)
 
 
 if __name__ == "__main__":
