@@ -195,7 +195,7 @@ static void take_shared(struct rlk_writer *w)
     w->new_ranks = NULL;
     w->nnew_ranks = 0;
     pthread_mutex_unlock(&w->lock);
-    struct rlki_cur c = {meta.p, meta.p + meta.n, false};
+    struct rlki_cur c = {meta.p, meta.n ? meta.p + meta.n : meta.p, false};
     while (c.p != c.end && !c.bad) {
         uint32_t nkey = rlki_get_u32(&c), n = rlki_get_u32(&c);
         const uint8_t *key = rlki_get_bytes(&c, nkey), *value = rlki_get_bytes(&c, n);

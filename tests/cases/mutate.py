@@ -1,5 +1,5 @@
-"""Breaks each mechanism's rule in turn and expects the cases to notice: of the cases that name its class at least one
-must fail. Works on a copy of the sources; takes minutes.
+"""Breaks each mechanism's rule, and each check of one recording, in turn and expects the cases to notice: of the cases that
+name its class, or the check, at least one must fail. Works on a copy of the sources; takes minutes.
 
 usage: mutate.py SOURCE_DIR [--only GLOB]      exits 0 if every broken rule is noticed
 """
@@ -13,8 +13,12 @@ import subprocess
 import sys
 import tempfile
 
-HEAD = "static int look(struct rlki_facts *f, struct rlki_opinion *o)\n{\n"
-BROKEN = HEAD + "    if (f && o)\n        return RLK_OK; /* mutated */\n"
+# Where a rule begins, and what makes it silent.
+RULES = {
+    "auditor/mechanism/*.c": ("static int look(struct rlki_facts *f, struct rlki_opinion *o)\n{\n", "    if (f && o)\n        return RLK_OK;\n"),
+    "auditor/check_*.c": ("static int event(struct rlki_check *check, void *opaque, uint32_t env, const struct rlk_event *event)\n{\n",
+                          "    if (check && opaque && event)\n        return RLK_OK;\n"),
+}
 
 
 def names(expect):
@@ -51,13 +55,14 @@ def main():
         subprocess.run(["cmake", "-S", tree, "-B", tree / "build", "-DCMAKE_BUILD_TYPE=Release", "-DRLK_CUDA=OFF", "-DRLK_TESTS=OFF"], check=True,
                        capture_output=True)
         build(tree)
-        rules = [p for p in sorted((tree / "auditor/mechanism").glob("*.c")) if HEAD in p.read_text() and fnmatch.fnmatch(p.stem, args.only)]
+        rules = [(p, head, head + silent) for where, (head, silent) in RULES.items() for p in sorted(tree.glob(where))
+                 if head in p.read_text() and fnmatch.fnmatch(p.stem, args.only)]
         folders = [e.parent for e in sorted((tree / "tests/cases").glob("*/*/expect.json"))]
         missed = 0
-        for rule in rules:
-            good, name = rule.read_text(), rule.stem.replace("_", "-")
+        for rule, head, broken in rules:
+            good, name = rule.read_text(), rule.stem.removeprefix("check_").replace("_", "-")
             about = [f for f in folders if name in names(json.loads((f / "expect.json").read_text()))]
-            rule.write_text(good.replace(HEAD, BROKEN, 1))
+            rule.write_text(good.replace(head, broken, 1))
             build(tree)
             failed = cases(tree, about)
             rule.write_text(good)
