@@ -54,18 +54,9 @@ rlk_tap_op *open_event(OpState *st, c10::ArrayRef<const IValue> args)
 
 /* Fused attention hands its random state from forward to backward in tensors of these names. Without dropout nothing
  * fills them and nothing reads them. */
-bool is_random_state(const OpInfo *info, const std::string &name)
+bool is_random_state(const std::string &name)
 {
-    return info->name.find("attention") != std::string::npos &&
-           one_of(name, {"philox_seed", "philox_offset", "rng_state", "unused"});
-}
-
-bool has_dropout(const OpInfo *info, c10::ArrayRef<const IValue> args)
-{
-    for (size_t i = 0; i < args.size() && i < info->arg_names.size(); i++)
-        if (info->arg_names[i] == "dropout_p" && args[i].isDouble())
-            return args[i].toDouble() != 0;
-    return true;
+    return one_of(name, {"philox_seed", "philox_offset", "rng_state", "unused"});
 }
 
 /* What an operator returns and does not fill, or fills only in part: what it keeps for its backward, where that needs
@@ -82,11 +73,11 @@ const char *undefined_output(const OpState *st, size_t i, c10::ArrayRef<const IV
         for (size_t a = 0; a < args.size() && a < info->arg_names.size(); a++)
             if (info->arg_names[a] == "reduction" && args[a].isInt() && args[a].toInt() == 0)
                 return "unused-output";
-    if (info->name.find("attention") == std::string::npos || i >= info->out_names.size())
+    if (!info->attention || i >= info->out_names.size())
         return nullptr;
     if (info->out_names[i] == "debug_attn_mask" || info->out_names[i] == "unused")
         return "unused-output";
-    return !st->dropout && is_random_state(info, info->out_names[i]) ? "unused-output" : nullptr;
+    return !st->drops && is_random_state(info->out_names[i]) ? "unused-output" : nullptr;
 }
 
 std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFunction &fn, const OpInfo *info)
@@ -125,7 +116,7 @@ std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFuncti
         const IValue &v = args[static_cast<size_t>(info->non_blocking)];
         st->later = v.isBool() && v.toBool();
     }
-    st->dropout = has_dropout(info, args);
+    st->drops = !info->attention || drops(info, args);
     TapTensor tt;
     for (size_t i = 0; i < args.size() && i < info->args.size(); i++) {
         uint8_t role = info->c10d ? c10d_role(info, i, args) : info->args[i];
@@ -133,7 +124,7 @@ std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFuncti
             role = training_role(info, args);
         int member = args[i].isList() ? 0 : -1;
         bool any = false;
-        if (!st->dropout && is_random_state(info, info->arg_names[i]))
+        if (!st->drops && is_random_state(info->arg_names[i]))
             continue;
         each_tensor(args[i], [&](const at::Tensor &t) {
             any = true;

@@ -59,7 +59,7 @@ struct OpState : at::ObserverContext {
     bool meta = false;
     bool later = false;  /* non_blocking: a copy that goes on after the call */
     bool device = false; /* an argument lies on a device */
-    bool dropout = true; /* attention: its random state is used, for all we know */
+    bool drops = true;   /* attention: its random state is used, for all we know */
     uint8_t pass = RLKT_FWD;
     uint32_t inputs = 0;
     std::vector<const c10::StorageImpl *> seen; /* of inputs: an output there is an alias */

@@ -30,7 +30,9 @@ struct OpInfo {
     bool composite_cpu, composite_cuda, autocast_cpu, autocast_cuda, view, alloc, resize, alias, random, writes,
         scalar_out;
     bool c10d, functional_collective, wait;
+    bool attention;        /* "attention" is in its name */
     int non_blocking = -1; /* the argument of that name */
+    int dropout = -1;      /* the argument `dropout_p` */
     int training = -1; /* the argument `training`, which decides over ARG_TRAINING; -1: there is none, it is written */
     std::vector<uint8_t> args;
     std::vector<std::string> arg_names, out_names;
@@ -79,6 +81,15 @@ uint8_t training_role(const OpInfo *info, c10::ArrayRef<const IValue> args)
     return v.isBool() && !v.toBool() ? ARG_PLAIN : ARG_WRITE;
 }
 
+/* Does fused attention drop anything, for all we know? */
+bool drops(const OpInfo *info, c10::ArrayRef<const IValue> args)
+{
+    if (info->dropout < 0 || static_cast<size_t>(info->dropout) >= args.size())
+        return true;
+    const IValue &v = args[static_cast<size_t>(info->dropout)];
+    return !v.isDouble() || v.toDouble() != 0;
+}
+
 OpInfo *op_make(const c10::OperatorHandle &op)
 {
     const c10::FunctionSchema &schema = op.schema();
@@ -87,6 +98,7 @@ OpInfo *op_make(const c10::OperatorHandle &op)
     info->overload = schema.overload_name();
     info->ns = info->name.substr(0, info->name.find("::"));
     std::string base = info->name.substr(info->ns.size() + 2);
+    info->attention = info->name.find("attention") != std::string::npos;
     info->composite_cpu = composite_on(op, DispatchKey::CPU, DispatchKey::AutogradCPU);
     info->composite_cuda = composite_on(op, DispatchKey::CUDA, DispatchKey::AutogradCUDA);
     info->autocast_cpu = own_kernel(op, DispatchKey::AutocastCPU);
@@ -116,6 +128,8 @@ OpInfo *op_make(const c10::OperatorHandle &op)
             role = ARG_TRAINING;
         if (a.name() == "non_blocking")
             info->non_blocking = static_cast<int>(info->args.size());
+        if (a.name() == "dropout_p")
+            info->dropout = static_cast<int>(info->args.size());
         if (a.name() == "training")
             info->training = static_cast<int>(info->args.size());
         info->args.push_back(role);
@@ -260,9 +274,8 @@ uint64_t mix(uint64_t h, uint64_t w)
 /* The state of the generator that the next operator draws from. */
 void put_rng(rlk_tap_ctx *ctx, const OpInfo *info, c10::ArrayRef<const IValue> args)
 {
-    for (size_t i = 0; i < args.size() && i < info->arg_names.size(); i++)
-        if (starts(info->arg_names[i], "dropout_p") && args[i].isDouble() && args[i].toDouble() == 0)
-            return; /* fused attention draws nothing then */
+    if (!drops(info, args))
+        return;
     at::Generator gen = at::detail::getDefaultCPUGenerator();
     bool cpu = true;
     for (const IValue &v : args) {

@@ -98,7 +98,8 @@ class Op:
         self.list_types = [str(a.type) in ("List[int]", "Optional[List[int]]") for a in schema.arguments]
 
     def drops(self, values):
-        return self.dropout is None or values[self.dropout] != 0
+        """Does fused attention drop anything, for all we know?"""
+        return not self.attention or self.dropout is None or values[self.dropout] != 0
 
 
 class Frame:
@@ -552,10 +553,10 @@ class Observer:
             handle = self.tap.collective_begin(ctx, op.name.encode(), b"") if op.collective else self.tap.op_begin(ctx, op.name.encode(), None)
         if handle and op.overload and op.overload != "default":
             self.tap.op_attr(handle, ctypes.byref(T.Attr(key=b"overload", type=T.STRING, s=op.overload.encode())))
-        seen, written, inputs = set(), [], 0
+        seen, written, inputs, drops = set(), [], 0, op.drops(values)
         for i, (argument, value) in enumerate(zip(op.arguments, values)):
             role = op.roles[i]
-            if op.attention and argument.name in RANDOM_STATE and not op.drops(values):
+            if not drops and argument.name in RANDOM_STATE:
                 continue
             if role == 3:  # written in training
                 role = 0 if op.training is not None and not values[op.training] else 1
@@ -573,7 +574,7 @@ class Observer:
                     self.put_in(handle, t, f"{argument.name}.{member}" if many else argument.name, False)
             if not found and handle:
                 self.put_attr(handle, argument.name, value, argument.default_value if argument.has_default_value() else None, op.list_types[i])
-        return handle, ctx, frame, seen, written, inputs, UNUSED if op.drops(values) else UNUSED | RANDOM_STATE
+        return handle, ctx, frame, seen, written, inputs, UNUSED if drops else UNUSED | RANDOM_STATE
 
     def after(self, op, result, handle, ctx, frame, seen, written, inputs, unused):
         outs, returned, aliases = [], set(), False
