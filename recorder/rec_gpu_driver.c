@@ -1,16 +1,12 @@
 /* rec_gpu_driver.c - the driver's entry points that the tensor plane needs beside those of store/rlk_digest_gpu.c. */
 #include "recorder/rec_gpu.h"
+#include "store/rlk_cuda_symbols.h"
 
-#include <dlfcn.h>
 #include <stddef.h>
-#include <string.h>
 
 int rlki_gpu_driver_open(struct rlki_gpu_driver *cu, struct rlk_detail *detail)
 {
-    static const struct {
-        const char *name;
-        size_t at;
-    } table[] = {
+    static const struct rlki_cuda_symbol table[] = {
 #define ENTRY(name, field) {name, offsetof(struct rlki_gpu_driver, field)}
         ENTRY("cuCtxGetCurrent", ctx_get_current),
         ENTRY("cuCtxGetDevice", ctx_get_device),
@@ -24,16 +20,7 @@ int rlki_gpu_driver_open(struct rlki_gpu_driver *cu, struct rlk_detail *detail)
         ENTRY("cuStreamSynchronize", stream_synchronize),
 #undef ENTRY
     };
-    void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    if (!lib)
-        return rlk_fail(detail, RLK_EUNSUPPORTED, "the process has no CUDA driver (libcuda.so.1)");
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        void *f = dlsym(lib, table[i].name);
-        if (!f)
-            return rlk_fail(detail, RLK_EUNSUPPORTED, "the CUDA driver has no %s", table[i].name);
-        memcpy((char *)cu + table[i].at, &f, sizeof f);
-    }
-    return RLK_OK;
+    return rlki_cuda_symbols(cu, table, sizeof table / sizeof table[0], false, detail);
 }
 
 void *rlki_gpu_enter(const struct rlki_gpu_driver *cu, int ordinal, int *pushed)

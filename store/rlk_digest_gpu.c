@@ -1,8 +1,8 @@
 #include "store/rlk_digest_gpu.h"
 
 #include "store/cuda/rlk_digest_segment.h"
+#include "store/rlk_cuda_symbols.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,10 +74,7 @@ struct params { /* head, then as many segments as the kernel takes */
 
 static int load_driver(struct driver *cu, struct rlk_detail *detail)
 {
-    static const struct {
-        const char *name;
-        size_t at;
-    } table[] = {
+    static const struct rlki_cuda_symbol table[] = {
 #define ENTRY(name, field) {name, offsetof(struct driver, field)}
         ENTRY("cuCtxGetCurrent", ctx_get_current),
         ENTRY("cuCtxGetDevice", ctx_get_device),
@@ -97,16 +94,7 @@ static int load_driver(struct driver *cu, struct rlk_detail *detail)
         ENTRY("cuLaunchKernel", launch),
 #undef ENTRY
     };
-    void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!lib)
-        return rlk_fail(detail, RLK_EUNSUPPORTED, "no CUDA driver (libcuda.so.1)");
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        void *f = dlsym(lib, table[i].name);
-        if (!f)
-            return rlk_fail(detail, RLK_EUNSUPPORTED, "the CUDA driver has no %s", table[i].name);
-        memcpy((char *)cu + table[i].at, &f, sizeof f);
-    }
-    return RLK_OK;
+    return rlki_cuda_symbols(cu, table, sizeof table / sizeof table[0], true, detail);
 }
 
 /* Our own pages, registered: the driver's would vanish with the context under a drain that is reading them. A forked

@@ -2,6 +2,7 @@
 # which the driver makes code for every other device since sm_75.
 target_sources(rlk_store PRIVATE
   ${PROJECT_SOURCE_DIR}/store/rlk_digest_gpu.c
+  ${PROJECT_SOURCE_DIR}/store/rlk_cuda_symbols.c
   ${PROJECT_SOURCE_DIR}/store/cuda/rlk_digest_segment.c)
 target_link_libraries(rlk_store PUBLIC ${CMAKE_DL_LIBS})
 
