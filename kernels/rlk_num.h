@@ -115,15 +115,13 @@ RLKN_FN float rlkn_max(float a, float b)
     return ((a > b) | (a != a)) ? a : b;
 }
 
-/* e^x. n = the integer nearest to x*log2(e), r = x - n*ln2 in two fused steps, degree 7, then 2^n in two exact-or-last
- * multiplications, so that subnormal results are rounded once. Overflow gives +inf, underflow +0. */
-RLKN_FN float rlkn_exp(float x)
+/* e^r, r = x - n*ln2 in two fused steps, degree 7. n, the integer nearest to x*log2(e), stands in the low bits of *t.
+ */
+RLKN_FN float rlkn_exp_part(float x, float *t)
 {
-    float c = x > 90.0f ? 90.0f : x;
-    c = c < -105.0f ? -105.0f : c;
-    const float t = rlkn_fma(c, 0x1.715476p+0f, 12582912.0f);
-    const float n = rlkn_add(t, -12582912.0f);
-    float r = rlkn_fma(n, -0x1.62e430p-1f, c);
+    *t = rlkn_fma(x, 0x1.715476p+0f, 12582912.0f);
+    const float n = rlkn_add(*t, -12582912.0f);
+    float r = rlkn_fma(n, -0x1.62e430p-1f, x);
     r = rlkn_fma(n, 0x1.05c610p-29f, r);
     float q = 0x1.a124e6p-13f;
     q = rlkn_fma(q, r, 0x1.6d4318p-10f);
@@ -132,7 +130,17 @@ RLKN_FN float rlkn_exp(float x)
     q = rlkn_fma(q, r, 0x1.555556p-3f);
     q = rlkn_fma(q, r, 0.5f);
     q = rlkn_fma(rlkn_mul(q, r), r, r);
-    q = rlkn_add(q, 1.0f);
+    return rlkn_add(q, 1.0f);
+}
+
+/* e^x: rlkn_exp_part, then 2^n in two exact-or-last multiplications, so that subnormal results are rounded once.
+ * Overflow gives +inf, underflow +0. */
+RLKN_FN float rlkn_exp(float x)
+{
+    float c = x > 90.0f ? 90.0f : x;
+    c = c < -105.0f ? -105.0f : c;
+    float t;
+    const float q = rlkn_exp_part(c, &t);
     const int32_t k = (int32_t)(rlkn_bits(t) - 0x4b400000u);
     const int32_t k1 = k >> 1;
     const int32_t k2 = k - k1;
@@ -182,30 +190,20 @@ RLKN_FN float rlkn_sigmoid(float x)
     return rlkn_div(1.0f, rlkn_add(1.0f, rlkn_exp(-x)));
 }
 
-/* 1 + e^x for |x| <= 80, the bits of rlkn_add(1, rlkn_exp(x)) with half the work: 2^n is then one normal number and the last
- * product exact. */
+/* 1 + e^x for |x| <= 80, the bits of rlkn_add(1, rlkn_exp(x)) with half the work: 2^n is then one normal number and the
+ * last product exact. */
 RLKN_FN float rlkn_one_plus_exp_near(float x)
 {
-    const float t = rlkn_fma(x, 0x1.715476p+0f, 12582912.0f);
-    const float n = rlkn_add(t, -12582912.0f);
-    float r = rlkn_fma(n, -0x1.62e430p-1f, x);
-    r = rlkn_fma(n, 0x1.05c610p-29f, r);
-    float q = 0x1.a124e6p-13f;
-    q = rlkn_fma(q, r, 0x1.6d4318p-10f);
-    q = rlkn_fma(q, r, 0x1.1110e0p-7f);
-    q = rlkn_fma(q, r, 0x1.5554eap-5f);
-    q = rlkn_fma(q, r, 0x1.555556p-3f);
-    q = rlkn_fma(q, r, 0.5f);
-    q = rlkn_fma(rlkn_mul(q, r), r, r);
-    q = rlkn_add(q, 1.0f);
+    float t;
+    const float q = rlkn_exp_part(x, &t);
     return rlkn_fma(q, rlkn_float((rlkn_bits(t) << 23) + 0x3f800000u), 1.0f);
 }
 
-/* a / b, the bits of rlkn_div(a, b), from any r within 2 ulp of 1/b: one Newton step, then the quotient is corrected by its
- * exact remainder, taken as b*q - a so that a zero keeps its sign. For b = 1 + e^-g with a = g or a = 1, |g| <= 80: there no
- * step leaves the normal numbers (below 2^-25 b is 2, and g/2 is right by itself). tests/kernels/test_num.c tries all g.
- * The exception: a power of two over 0x1.fffffep+k lies next to the middle of two floats and needs the nearest r. A GPU's
- * reciprocal unit has it, for the GPU's own division takes these very steps. */
+/* a / b, the bits of rlkn_div(a, b), from any r within 2 ulp of 1/b: one Newton step, then the quotient is corrected by
+ * its exact remainder, taken as b*q - a so that a zero keeps its sign. For b = 1 + e^-g with a = g or a = 1, |g| <= 80:
+ * there no step leaves the normal numbers (below 2^-25 b is 2, and g/2 is right by itself). tests/kernels/test_num.c
+ * tries all g. The exception: a power of two over 0x1.fffffep+k lies next to the middle of two floats and needs the
+ * nearest r. A GPU's reciprocal unit has it, for the GPU's own division takes these very steps. */
 RLKN_FN float rlkn_quotient_near(float a, float b, float r)
 {
     r = rlkn_fma(rlkn_fma(-b, r, 1.0f), r, r);
