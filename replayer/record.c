@@ -105,44 +105,59 @@ void rlki_rec_written(struct rlk_train *run, const void *data)
 
 /* ---- one tensor ---- */
 
-static void tell(struct rlk_train *run, struct rlk_tap_op *op, const char *name, enum rlk_ktype type, const void *data,
-                 const struct rlk_placement *at, bool output, bool bump)
+/* A tensor as the tap takes it, with what its pointers lead to. */
+struct shown {
+    uint64_t shape[4];
+    struct rlk_place place;
+    struct rlk_tap_tensor t;
+};
+
+/* `written`: its version goes up. */
+static void show(struct rlk_train *run, struct shown *out, const char *name, enum rlk_ktype type, const void *data,
+                 const struct rlk_placement *at, bool written)
 {
-    struct rlki_rec *r = &run->rec;
-    struct rlk_place place = {at->ndim,    at->shape,   at->nspans, (const void *)at->spans,
-                              at->partial, at->replica, at->zero};
-    uint64_t shape[4], n = 1;
+    uint64_t n = 1;
     const struct rlk_span *span = at->spans;
+    out->place = (struct rlk_place){at->ndim,    at->shape,   at->nspans, (const void *)at->spans,
+                                    at->partial, at->replica, at->zero};
     for (uint32_t d = 0; d < at->ndim; d++) {
-        shape[d] = at->nspans[d] == RLK_K_WHOLE ? at->shape[d] : 0;
+        out->shape[d] = at->nspans[d] == RLK_K_WHOLE ? at->shape[d] : 0;
         for (uint32_t k = 0; at->nspans[d] != RLK_K_WHOLE && k < at->nspans[d]; k++)
-            shape[d] += (span++)->extent;
-        n *= shape[d];
+            out->shape[d] += (span++)->extent;
+        n *= out->shape[d];
     }
-    struct rlki_known *k = data ? known(r, data) : NULL;
-    if (k && output && bump)
+    struct rlki_known *k = data ? known(&run->rec, data) : NULL;
+    if (k && written)
         k->version++;
     const size_t bytes = (size_t)n * rlk_ktype_bytes(type);
     const void *from = readable(run, k, data, bytes);
     /* The values of enum rlk_ktype are those of enum rlk_dtype (kernels/rlk_kbase.h). */
-    const struct rlk_tap_tensor t = {.name = name,
+    out->t = (struct rlk_tap_tensor){.name = name,
                                      .view = {.dtype = (enum rlk_dtype)type,
                                               .ndim = at->ndim,
-                                              .shape = shape,
+                                              .shape = out->shape,
                                               .storage = from,
                                               .storage_bytes = bytes},
                                      .state = from || !bytes ? RLK_T_DIGESTED : RLK_T_NOT_DIGESTED,
                                      .reason = "device",
-                                     .place = &place,
+                                     .place = &out->place,
                                      .generation = k ? k->generation : 0,
-                                     .version = k ? k->version : 0,
-                                     .nsamples = r->nsamples,
-                                     .samples = r->samples,
-                                     .payload = r->payload};
+                                     .version = k ? k->version : 0};
+}
+
+static void tell(struct rlk_train *run, struct rlk_tap_op *op, const char *name, enum rlk_ktype type, const void *data,
+                 const struct rlk_placement *at, bool output, bool bump)
+{
+    struct rlki_rec *r = &run->rec;
+    struct shown s;
+    show(run, &s, name, type, data, at, output && bump);
+    s.t.nsamples = r->nsamples;
+    s.t.samples = r->samples;
+    s.t.payload = r->payload;
     if (output)
-        r->tap->op_out(op, &t);
+        r->tap->op_out(op, &s.t);
     else
-        r->tap->op_in(op, &t);
+        r->tap->op_in(op, &s.t);
 }
 
 /* Placement of rank i's part; spans has room for what it needs. false: too many spans. */
@@ -509,31 +524,11 @@ static void one_leaf(struct rlk_train *run, int i, const struct rlki_named *t, c
     struct rlki_rec *r = &run->rec;
     const struct rlk_world *w = &run->train;
     struct placed at;
-    uint64_t shape[3] = {0}, n = 1;
+    struct shown s;
     if (!place_of(w, t, i, &at))
         return;
-    for (int d = 0, s = 0; d < t->ndim; d++) {
-        shape[d] = at.nspans[d] == RLK_K_WHOLE ? at.shape[d] : 0;
-        for (uint32_t j = 0; at.nspans[d] != RLK_K_WHOLE && j < at.nspans[d]; j++)
-            shape[d] += at.span[s++].extent;
-        n *= shape[d];
-    }
-    const struct rlki_known *k = known(r, data);
-    const size_t bytes = (size_t)n * rlk_ktype_bytes(t->type);
-    const void *from = readable(run, k, data, bytes);
-    const struct rlk_place place = {at.at.ndim, at.shape, at.nspans, (const void *)at.span, NULL, at.at.replica, NULL};
-    const struct rlk_tap_tensor tensor = {.name = t->name,
-                                          .view = {.dtype = (enum rlk_dtype)t->type,
-                                                   .ndim = (uint32_t)t->ndim,
-                                                   .shape = shape,
-                                                   .storage = from,
-                                                   .storage_bytes = bytes},
-                                          .state = from || !bytes ? RLK_T_DIGESTED : RLK_T_NOT_DIGESTED,
-                                          .reason = "device",
-                                          .place = &place,
-                                          .generation = k ? k->generation : 0,
-                                          .version = k ? k->version : 0};
-    r->tap->leaf(r->ctx[w->rank[i]], &tensor, source->reference, source->sha256, source->generator, source->seed);
+    show(run, &s, t->name, t->type, data, &at.at, false);
+    r->tap->leaf(r->ctx[w->rank[i]], &s.t, source->reference, source->sha256, source->generator, source->seed);
 }
 
 void rlki_rec_leaf(struct rlk_train *run, const struct rlki_weight *p, const char *prefix, enum rlk_ktype type,
