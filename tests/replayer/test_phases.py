@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+import recorded
+
 BIN = pathlib.Path(sys.argv[1]).resolve()
 LAYERS, SAMPLES, STEPS = 2, 8, 2
 
@@ -21,15 +23,7 @@ FAULTS = [
 
 
 def record(where: pathlib.Path, name: str, layout: str, *more: str) -> pathlib.Path:
-    """On a busy machine the recorder may have to drop events, and says so: such a recording is made again."""
-    for attempt in range(4):
-        out = where / f"{name}-{attempt}.rlk"
-        ran = subprocess.run([BIN / "rlkrec", "run", "-q", "-o", out, "--", BIN / "rlktrain", "--model", "qwen3-mini", "--new",
-                              "30", "--layout", layout, *more], capture_output=True, text=True, check=False)
-        assert ran.returncode == 0, f"{name}: exit {ran.returncode}: {ran.stderr}"
-        if "INCOMPLETE" not in ran.stderr:
-            return out
-    raise AssertionError(f"{name}: incomplete four times: {ran.stderr}")
+    return recorded.record(BIN, where, name, "--model", "qwen3-mini", "--new", "30", "--layout", layout, *more)[0]
 
 
 def phases(rec: pathlib.Path) -> tuple:

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+import recorded
+
 BIN = pathlib.Path(sys.argv[1]).resolve()
 MINI = ["--model", "qwen3-mini", "--no-times"]
 LAYER = "model.layers.0."
@@ -30,16 +32,7 @@ FAULTS = [
 
 
 def record(where: pathlib.Path, name: str, layout: str, more: list) -> tuple:
-    """The recording and what rlktrain printed. On a busy machine the recorder may have to drop events and says so;
-    such a recording is made again."""
-    for attempt in range(4):
-        out = where / f"{name}-{attempt}.rlk"
-        ran = subprocess.run([BIN / "rlkrec", "run", "-q", "-o", out, "--", BIN / "rlktrain", "--new", "30", "--layout",
-                              layout, *more], capture_output=True, text=True, check=False)
-        assert ran.returncode == 0, f"{name}: exit {ran.returncode}: {ran.stderr}"
-        if "INCOMPLETE" not in ran.stderr:
-            return out, ran.stdout
-    raise AssertionError(f"{name}: incomplete four times: {ran.stderr}")
+    return recorded.record(BIN, where, name, "--new", "30", "--layout", layout, *more)
 
 
 def first_diff(a: pathlib.Path, b: pathlib.Path) -> tuple:

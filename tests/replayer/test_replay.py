@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 
+import recorded
+
 BIN = pathlib.Path(sys.argv[1]).resolve()
 LONG = len(sys.argv) > 2
 MINI = ["--model", "qwen3-mini", "--no-times", "--new", "30"]
@@ -24,14 +26,7 @@ def call(*argv, **more) -> subprocess.CompletedProcess:
 
 
 def record(where: pathlib.Path, name: str, *options, run=()) -> pathlib.Path:
-    """On a busy machine the recorder may have to drop events and says so; such a recording is made again."""
-    for attempt in range(4):
-        out = where / f"{name}-{attempt}.rlk"
-        ran = call(BIN / "rlkrec", "run", "-q", *run, "-o", out, "--", BIN / "rlktrain", *options)
-        assert ran.returncode == 0, f"{name}: exit {ran.returncode}: {ran.stderr}"
-        if "INCOMPLETE" not in ran.stderr:
-            return out
-    raise AssertionError(f"{name}: incomplete four times")
+    return recorded.record(BIN, where, name, *options, run=run)[0]
 
 
 def replay(recording: pathlib.Path, *options, expect=0) -> dict:

@@ -13,21 +13,16 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "replayer"))
+import recorded  # noqa: E402
+
 BIN, ROOT = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 REFERENCE = json.loads((ROOT / "tests/report/reference.json").read_text())
 ROWS = ["cudagraph", "runtime_readbacks", "runtime_scalar_logprob", "train_rollout_logprob", "updates"]
 
 
 def record(where: pathlib.Path, name: str, layout: str, *more: str) -> pathlib.Path:
-    """On a busy machine the recorder may have to drop events, and says so: such a recording is made again."""
-    for attempt in range(4):
-        out = where / f"{name}-{attempt}.rlk"
-        ran = subprocess.run([BIN / "rlkrec", "run", "-q", "-o", out, "--", BIN / "rlktrain", "--model", "qwen3-mini", "--new",
-                              "30", "--layout", layout, *more], capture_output=True, text=True, check=False)
-        assert ran.returncode == 0, f"{name}: exit {ran.returncode}: {ran.stderr}"
-        if "INCOMPLETE" not in ran.stderr:
-            return out
-    raise AssertionError(f"{name}: incomplete four times: {ran.stderr}")
+    return recorded.record(BIN, where, name, "--model", "qwen3-mini", "--new", "30", "--layout", layout, *more)[0]
 
 
 def report(a: pathlib.Path, b: pathlib.Path) -> tuple:
