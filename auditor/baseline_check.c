@@ -1,6 +1,7 @@
 /* baseline_check.c - a recording against a baseline. */
 #include "auditor/audit.h"
 #include "auditor/baseline.h"
+#include "auditor/lead.h"
 #include "auditor/rlk_rolls.h"
 #include "store/rlk_json_file.h"
 
@@ -108,52 +109,68 @@ struct check {
     json_t *first, *also, *notes;
     bool changed;
     int64_t step;
-    uint64_t compared, skipped;
+    uint64_t compared, skipped, also_total;
 };
 
-static json_t *node_json(const struct check *c, const struct rlki_roll *roll, uint32_t rank)
+static json_t *node_json(const struct check *c, const struct rlki_candidate *candidate)
 {
     const struct rlki_names *names = &c->base.names;
+    const struct rlki_roll *roll = &candidate->roll[0];
     const char *pass = rlki_names_text(names, roll->pass);
-    return json_pack("{s:I,s:o,s:o,s:o,s:I,s:[I],s:i,s:{s:I,s:I,s:I}}", "step", (json_int_t)c->step, "phase",
+    return json_pack("{s:I,s:o,s:o,s:o,s:I,s:{s:I,s:I,s:I}}", "step", (json_int_t)c->step, "phase",
                      rlki_json_text(rlki_names_text(names, roll->phase)), "pass",
                      c->base.by_pass && strcmp(pass, "*") != 0 ? rlki_json_text(pass) : json_null(), "module",
-                     rlki_json_text(rlki_names_text(names, roll->module)), "rank", (json_int_t)rank, "ranks",
-                     (json_int_t)rank, "nranks", 1, "events", "first_event", (json_int_t)roll->first.seq, "last_event",
-                     (json_int_t)roll->last.seq, "events", (json_int_t)roll->events);
+                     rlki_json_text(rlki_names_text(names, roll->module)), "rank", (json_int_t)candidate->rank,
+                     "events", "first_event", (json_int_t)roll->first.seq, "last_event", (json_int_t)roll->last.seq,
+                     "events", (json_int_t)roll->events);
 }
 
-/* Modules whose hash is not the baseline's, on the lowest rank that has one; the order of their events says which was
- * first. */
+/* The modules of one rank whose hash is not the baseline's. A hash is of all ranks together: which of them differ is
+ * not known, so all are looked at. */
+static int suspect_rank(struct check *c, const struct rlki_shorts *was, const struct rlki_shorts *is, uint32_t depth,
+                        uint32_t rank, struct rlki_lead *lead)
+{
+    struct rlki_rolls rolls = {0};
+    size_t n = 0;
+    int rc = rlki_rolls_read(&c->base.side, c->step, rank, c->base.by_pass, &rolls, c->detail);
+    struct rlki_suspect *suspects = rc ? NULL : calloc(rolls.n + 1, sizeof *suspects);
+    if (rc == RLK_OK && !suspects)
+        rc = RLK_ENOMEM;
+    for (size_t i = 0; i < rolls.n && rc == RLK_OK; i++) {
+        uint32_t id = rlki_short_id(&c->base, &rolls.roll[i], depth);
+        const struct rlki_short *old = rlki_shorts_find(was, id), *now = rlki_shorts_find(is, id);
+        if (!old || !now || old->sum != now->sum)
+            suspects[n++] = (struct rlki_suspect){
+                .good = &rolls.roll[i], .first = rolls.roll[i].first, .last = rolls.roll[i].last, .ordinal = 2 * i};
+    }
+    if (rc == RLK_OK) {
+        rlki_rolls_suspect(suspects, n);
+        rc = rlki_lead_add(lead, &c->base.names, rank, &rolls, suspects, n);
+    }
+    free(suspects);
+    rlki_rolls_release(&rolls);
+    return rc;
+}
+
+/* The order of their events says which was first. */
 static int name_module(struct check *c, const struct rlki_shorts *was, const struct rlki_shorts *is, uint32_t depth)
 {
+    struct rlki_lead lead = {0};
     int rc = RLK_OK;
-    for (uint32_t r = 0; r < c->base.side.nranks && rc == RLK_OK && !c->first; r++) {
-        struct rlki_rolls rolls = {0};
-        uint32_t rank = c->base.side.ranks[r];
-        size_t n = 0;
-        rc = rlki_rolls_read(&c->base.side, c->step, rank, c->base.by_pass, &rolls, c->detail);
-        struct rlki_suspect *suspects = rc ? NULL : calloc(rolls.n + 1, sizeof *suspects);
-        if (rc == RLK_OK && !suspects)
-            rc = rlk_fail(c->detail, RLK_ENOMEM, "out of memory");
-        for (size_t i = 0; i < rolls.n && rc == RLK_OK; i++) {
-            uint32_t id = rlki_short_id(&c->base, &rolls.roll[i], depth);
-            const struct rlki_short *old = rlki_shorts_find(was, id), *now = rlki_shorts_find(is, id);
-            if (!old || !now || old->sum != now->sum)
-                suspects[n++] = (struct rlki_suspect){
-                    .good = &rolls.roll[i], .first = rolls.roll[i].first, .last = rolls.roll[i].last, .ordinal = i};
-        }
-        if (rc == RLK_OK)
-            rlki_rolls_suspect(&c->base.names, suspects, n);
-        for (size_t i = 0; i < n && rc == RLK_OK; i++) {
-            if (suspects[i].named)
-                c->first = node_json(c, suspects[i].good, rank);
-            else if (suspects[i].may && json_array_size(c->also) < MAX_LISTED)
-                rlki_add(c->also, node_json(c, suspects[i].good, rank));
-        }
-        free(suspects);
-        rlki_rolls_release(&rolls);
+    for (uint32_t r = 0; r < c->base.side.nranks && rc == RLK_OK; r++)
+        rc = suspect_rank(c, was, is, depth, c->base.side.ranks[r], &lead);
+    if (rc == RLK_OK)
+        rc = rlki_lead_settle(&lead, &c->base.names);
+    if (rc == RLK_ENOMEM)
+        rlk_fail(c->detail, rc, "out of memory");
+    if (rc == RLK_OK && lead.first) {
+        c->first = node_json(c, lead.first);
+        rlki_lead_ranks(c->first, lead.first);
+        c->also_total = lead.nalso;
+        for (size_t i = 0; i < lead.nalso && i < MAX_LISTED; i++)
+            rlki_add(c->also, node_json(c, &lead.candidate[lead.also[i]]));
     }
+    rlki_lead_release(&lead);
     return rc;
 }
 
@@ -255,11 +272,12 @@ static int result(struct check *c, const char *reason, json_t **out)
     const char *verdict = reason ? "not_comparable" : c->changed ? "changed" : complete ? "same" : "incomplete";
     if (!complete)
         rlki_add(c->notes, rlki_json_text(c->base.side.why));
-    *out = json_pack("{s:s,s:s,s:i,s:b,s:o,s:O?,s:O,s:{s:I,s:I},s:O,s:o}", "schema", "rlk.baseline_check/1", "verdict",
-                     verdict, "exit", code, "complete", complete, "step",
-                     c->changed ? json_integer(c->step) : json_null(), "first", c->first, "also", c->also, "steps",
-                     "compared", (json_int_t)c->compared, "skipped", (json_int_t)c->skipped, "notes", c->notes,
-                     "recording", rlki_json_text(rlk_recording_path(c->base.side.recording)));
+    *out =
+        json_pack("{s:s,s:s,s:i,s:b,s:o,s:O?,s:O,s:I,s:{s:I,s:I},s:O,s:o}", "schema", "rlk.baseline_check/1", "verdict",
+                  verdict, "exit", code, "complete", complete, "step", c->changed ? json_integer(c->step) : json_null(),
+                  "first", c->first, "also", c->also, "also_total", (json_int_t)c->also_total, "steps", "compared",
+                  (json_int_t)c->compared, "skipped", (json_int_t)c->skipped, "notes", c->notes, "recording",
+                  rlki_json_text(rlk_recording_path(c->base.side.recording)));
     if (*out && reason)
         rlki_set(*out, "not_comparable", json_pack("{s:s}", "reason", reason));
     return *out && !rlki_json_failed() ? RLK_OK : rlk_fail(c->detail, RLK_ENOMEM, "out of memory");

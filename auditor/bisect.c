@@ -1,7 +1,7 @@
 /* bisect.c - the first step, phase, pass and module in which two recordings differ, from their roll-ups. */
 #include "auditor/audit.h"
+#include "auditor/lead.h"
 #include "auditor/rlk_rolls.h"
-#include "auditor/rolls.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +16,8 @@ struct bisect {
     uint64_t totals, nodes, steps, steps_differing, only[2], skipped;
     bool differs, lone; /* a step that one side has alone is the first difference */
     int64_t step;
-    json_t *first, *also, *notes, *ranks;
-    uint32_t rank;
-    uint64_t key, ordinal, nranks;
+    struct rlki_lead lead;
+    json_t *notes;
 };
 
 static bool same_sums(const struct bisect *b, const rlk_u128 out[2], const rlk_u128 in[2], const uint64_t events[2])
@@ -50,31 +49,33 @@ static json_t *place(const struct rlki_roll *roll)
                 : json_null();
 }
 
-static json_t *what_differs(const struct bisect *b, const struct rlki_suspect *s)
+static json_t *what_differs(const struct bisect *b, const struct rlki_candidate *c)
 {
+    const struct rlki_roll *good = &c->roll[0], *bad = &c->roll[1];
     json_t *what = json_array();
-    if (!s->good || !s->bad) {
-        rlki_add(what, json_string(s->good ? "only-in-good" : "only-in-bad"));
+    if (!c->has[0] || !c->has[1]) {
+        rlki_add(what, json_string(c->has[0] ? "only-in-good" : "only-in-bad"));
         return what;
     }
-    if (!rlk_u128_equal(s->good->out, s->bad->out))
+    if (!rlk_u128_equal(good->out, bad->out))
         rlki_add(what, json_string("outputs"));
-    if (b->inputs && !rlk_u128_equal(s->good->in, s->bad->in))
+    if (b->inputs && !rlk_u128_equal(good->in, bad->in))
         rlki_add(what, json_string("inputs"));
-    if (s->good->events != s->bad->events)
+    if (good->events != bad->events)
         rlki_add(what, json_string("events"));
     return what;
 }
 
-static json_t *node_json(const struct bisect *b, int64_t step, const struct rlki_suspect *s)
+static json_t *node_json(const struct bisect *b, const struct rlki_candidate *c)
 {
-    const struct rlki_roll *roll = s->good ? s->good : s->bad;
+    const struct rlki_roll *good = c->has[0] ? &c->roll[0] : NULL, *bad = c->has[1] ? &c->roll[1] : NULL;
+    const struct rlki_roll *roll = good ? good : bad;
     const char *pass = rlki_names_text(&b->names, roll->pass);
-    return json_pack("{s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "step", (json_int_t)step, "phase",
+    return json_pack("{s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:I}", "step", (json_int_t)b->step, "phase",
                      rlki_json_text(rlki_names_text(&b->names, roll->phase)), "pass",
                      b->by_pass && strcmp(pass, "*") != 0 ? rlki_json_text(pass) : json_null(), "module",
-                     rlki_json_text(rlki_names_text(&b->names, roll->module)), "what", what_differs(b, s), "good",
-                     place(s->good), "bad", place(s->bad));
+                     rlki_json_text(rlki_names_text(&b->names, roll->module)), "what", what_differs(b, c), "good",
+                     place(good), "bad", place(bad), "rank", (json_int_t)c->rank);
 }
 
 /* The nodes of one rank that differ, in GOOD's order; what only BAD has stands behind what precedes it there. */
@@ -113,36 +114,6 @@ static size_t suspects_of(struct bisect *b, const struct rlki_rolls rolls[2], st
     return n;
 }
 
-/* The rank whose difference comes earliest names the module; ranks that name the same are listed. */
-static void take_rank(struct bisect *b, int64_t step, uint32_t rank, const struct rlki_suspect *s, size_t n)
-{
-    const struct rlki_suspect *named = NULL;
-    for (size_t i = 0; i < n && !named; i++)
-        named = s[i].named ? &s[i] : NULL;
-    if (!named)
-        return;
-    uint64_t key = named->good ? named->good->key : named->bad->key;
-    if (b->first && key == b->key) {
-        if (++b->nranks <= MAX_LISTED)
-            rlki_add(b->ranks, json_integer(rank));
-        return;
-    }
-    if (b->first && named->ordinal >= b->ordinal)
-        return;
-    json_decref(b->first);
-    b->first = node_json(b, step, named);
-    b->key = key;
-    b->ordinal = named->ordinal;
-    b->rank = rank;
-    b->nranks = 1;
-    json_array_clear(b->ranks);
-    json_array_clear(b->also);
-    rlki_add(b->ranks, json_integer(rank));
-    for (size_t i = 0; i < n && json_array_size(b->also) < MAX_LISTED; i++)
-        if (s[i].may)
-            rlki_add(b->also, node_json(b, step, &s[i]));
-}
-
 static int look_into(struct bisect *b, int64_t step, uint32_t rank)
 {
     struct rlki_rolls rolls[2] = {{0}};
@@ -159,8 +130,8 @@ static int look_into(struct bisect *b, int64_t step, uint32_t rank)
         goto out;
     }
     size_t n = suspects_of(b, rolls, suspects);
-    rlki_rolls_suspect(&b->names, suspects, n);
-    take_rank(b, step, rank, suspects, n);
+    rlki_rolls_suspect(suspects, n);
+    rc = rlki_lead_add(&b->lead, &b->names, rank, &rolls[0], suspects, n);
 out:
     free(suspects);
     rlki_rolls_release(&rolls[0]);
@@ -281,16 +252,18 @@ static int result(struct bisect *b, json_t **out)
     uint64_t events = scanned(b);
     int code = reason ? 3 : b->differs ? 1 : complete ? 0 : 4;
     const char *verdict = reason ? "not_comparable" : b->differs ? "diverged" : complete ? "identical" : "incomplete";
-    if (b->first) {
-        rlki_set(b->first, "rank", json_integer(b->rank));
-        rlki_set(b->first, "ranks", json_incref(b->ranks));
-        rlki_set(b->first, "nranks", json_integer((json_int_t)b->nranks));
+    json_t *first = NULL, *also = json_array();
+    if (b->lead.first && !reason) {
+        first = node_json(b, b->lead.first);
+        rlki_lead_ranks(first, b->lead.first);
     }
+    for (size_t i = 0; also && i < b->lead.nalso && i < MAX_LISTED && !reason; i++)
+        rlki_add(also, node_json(b, &b->lead.candidate[b->lead.also[i]]));
     notes(b, events);
-    *out = json_pack("{s:s,s:s,s:i,s:b,s:o,s:O?,s:O,s:o,s:o,s:O,s:o}", "schema", "rlk.bisect/1", "verdict", verdict,
+    *out = json_pack("{s:s,s:s,s:i,s:b,s:o,s:o?,s:o,s:I,s:o,s:o,s:O,s:o}", "schema", "rlk.bisect/1", "verdict", verdict,
                      "exit", code, "complete", complete, "step",
-                     b->differs && !reason ? json_integer(b->step) : json_null(), "first", reason ? NULL : b->first,
-                     "also", b->also, "steps",
+                     b->differs && !reason ? json_integer(b->step) : json_null(), "first", first, "also", also,
+                     "also_total", (json_int_t)(reason ? 0 : b->lead.nalso), "steps",
                      json_pack("{s:I,s:I,s:I,s:I,s:I}", "compared", (json_int_t)b->steps, "differing",
                                (json_int_t)b->steps_differing, "only_in_good", (json_int_t)b->only[0], "only_in_bad",
                                (json_int_t)b->only[1], "skipped", (json_int_t)b->skipped),
@@ -314,11 +287,10 @@ static int result(struct bisect *b, json_t **out)
 int rlk_audit_bisect(json_t **out, const char *good, const char *bad, const struct rlk_rolls_progress *progress,
                      struct rlk_detail *detail)
 {
-    struct bisect b = {.detail = detail, .notes = json_array(), .also = json_array(), .ranks = json_array()};
+    struct bisect b = {.detail = detail, .notes = json_array()};
     *out = NULL;
     rlki_json_begin();
-    int rc = rlki_names_init(&b.names) == 0 && b.notes && b.also && b.ranks ? RLK_OK
-                                                                            : rlk_fail(detail, RLK_ENOMEM, "starting");
+    int rc = rlki_names_init(&b.names) == 0 && b.notes ? RLK_OK : rlk_fail(detail, RLK_ENOMEM, "starting");
     if (rc == RLK_OK)
         rc = rlki_side_open(&b.side[0], 'a', good, &b.names, detail);
     if (rc == RLK_OK)
@@ -328,16 +300,16 @@ int rlk_audit_bisect(json_t **out, const char *good, const char *bad, const stru
         b.inputs = same_fact(&b, "inputs");
         rc = incomparable(&b, false) ? RLK_OK : walk(&b, progress);
     }
+    if (rc == RLK_OK)
+        rc = rlki_lead_settle(&b.lead, &b.names);
     if (rc == RLK_OK && (b.names.failed || rlki_json_failed()))
         rc = rlk_fail(detail, RLK_ENOMEM, "comparing");
     if (rc == RLK_OK)
         rc = result(&b, out);
     for (int s = 0; s < 2; s++)
         rlki_side_close(&b.side[s]);
-    json_decref(b.first);
-    json_decref(b.also);
+    rlki_lead_release(&b.lead);
     json_decref(b.notes);
-    json_decref(b.ranks);
     rlki_names_release(&b.names);
     return rc;
 }

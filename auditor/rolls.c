@@ -95,28 +95,21 @@ static const struct rlki_roll *either(const struct rlki_suspect *s)
     return s->good ? s->good : s->bad;
 }
 
-/* Does `inner` stand inside the module `outer`? */
-static bool is_inside(const char *outer, const char *inner)
-{
-    size_t n = strlen(outer);
-    if (!n)
-        return *inner != 0;
-    return strncmp(outer, inner, n) == 0 && inner[n] == '.';
-}
-
-static bool holds_another(const struct rlki_names *names, const struct rlki_suspect *suspects, size_t n, size_t i)
+/* Does another one stand wholly between its events? */
+static bool holds_another(const struct rlki_suspect *suspects, size_t n, size_t i)
 {
     const struct rlki_roll *outer = either(&suspects[i]);
     for (size_t k = 0; k < n; k++) {
         const struct rlki_roll *inner = either(&suspects[k]);
         if (k != i && suspects[k].may && inner->phase == outer->phase && inner->pass == outer->pass &&
-            is_inside(rlki_names_text(names, outer->module), rlki_names_text(names, inner->module)))
+            rlki_pos_compare(suspects[i].first, suspects[k].first) < 0 &&
+            rlki_pos_compare(suspects[i].last, suspects[k].last) > 0)
             return true;
     }
     return false;
 }
 
-void rlki_rolls_suspect(const struct rlki_names *names, struct rlki_suspect *suspects, size_t n)
+void rlki_rolls_suspect(struct rlki_suspect *suspects, size_t n)
 {
     size_t name = n;
     if (!n)
@@ -132,9 +125,9 @@ void rlki_rolls_suspect(const struct rlki_names *names, struct rlki_suspect *sus
     for (size_t i = 0; i < n; i++) {
         if (!suspects[i].may || (name < n && rlki_pos_compare(suspects[i].first, suspects[name].first) >= 0))
             continue;
-        if (!holds_another(names, suspects, n, i))
+        if (!holds_another(suspects, n, i))
             name = i;
     }
-    suspects[name].named = true; /* of a chain of modules the innermost holds no other: there is one */
+    suspects[name].named = true; /* of nodes inside each other the innermost holds no other: there is one */
     suspects[name].may = false;
 }

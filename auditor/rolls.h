@@ -42,8 +42,8 @@ struct rlki_suspect {
 };
 
 /* Of n suspects of one step and rank, marks the one to name and those that the order leaves open. The event that
- * differs first stands at or before the earliest `last`: nodes that begin later are out. Where a module and one inside
- * it are left, the inner one is named, because the outer one's own operators stand around it. */
-void rlki_rolls_suspect(const struct rlki_names *names, struct rlki_suspect *suspects, size_t n);
+ * differs first stands at or before the earliest `last`: nodes that begin later are out. Where the events of one stand
+ * around those of another, the inner one is named. */
+void rlki_rolls_suspect(struct rlki_suspect *suspects, size_t n);
 
 #endif

@@ -31,7 +31,8 @@ struct rlki_audit_with {
 };
 
 /* Text of a result, from its JSON: one screen. */
-void rlki_audit_print_node(FILE *to, const json_t *node, const json_t *also); /* NODE of bisect and baseline */
+/* NODE of bisect and baseline; `total` others besides, of which `also` lists some. */
+void rlki_audit_print_node(FILE *to, const json_t *node, const json_t *also, long long total);
 void rlki_audit_print_first_diff(FILE *to, const json_t *result, const struct rlki_audit_with *with);
 void rlki_audit_print_explain(FILE *to, const json_t *result, const struct rlki_audit_with *with);
 

@@ -26,7 +26,8 @@ static void print_check(FILE *to, const json_t *result)
         fprintf(to, "  %s\n", text_of(json_object_get(result, "not_comparable"), "reason"));
     if (json_is_object(first)) {
         fputs("\nfirst change\n", to);
-        rlki_audit_print_node(to, first, json_object_get(result, "also"));
+        rlki_audit_print_node(to, first, json_object_get(result, "also"),
+                              (long long)json_integer_value(json_object_get(result, "also_total")));
     } else if (json_is_integer(json_object_get(result, "step"))) {
         fprintf(to, "\nfirst change\n  step %lld\n", (long long)json_integer_value(json_object_get(result, "step")));
     }

@@ -37,7 +37,7 @@ static void print_side(FILE *to, const char *name, const json_t *side)
                 number_of(side, "first_event"), number_of(side, "last_event"));
 }
 
-void rlki_audit_print_node(FILE *to, const json_t *node, const json_t *also)
+void rlki_audit_print_node(FILE *to, const json_t *node, const json_t *also, long long total)
 {
     size_t i;
     const json_t *one;
@@ -58,17 +58,20 @@ void rlki_audit_print_node(FILE *to, const json_t *node, const json_t *also)
             fprintf(to, "%s%s", i ? ", " : "", rlki_esc(json_string_value(one)));
         fputc('\n', to);
     }
+    if (total)
+        fputs("  uncertain: or in\n", to);
     json_array_foreach(also, i, one)
     {
-        fputs(i ? "          " : "  or else ", to);
-        print_name(to, one);
-        fputc('\n', to);
-        if (i == 4 && json_array_size(also) > 5) {
-            fprintf(to, "          and %zu more that the order of their events leaves open\n",
-                    json_array_size(also) - 5);
+        if (i == 5)
             break;
-        }
+        fputs("          ", to);
+        print_name(to, one);
+        if (number_of(one, "rank") != number_of(node, "rank"))
+            fprintf(to, "  rank %lld", number_of(one, "rank"));
+        fputc('\n', to);
     }
+    if (total > 5)
+        fprintf(to, "          and %lld more that the order of their events leaves open\n", total - 5);
 }
 
 static void print(FILE *to, const json_t *result)
@@ -83,7 +86,7 @@ static void print(FILE *to, const json_t *result)
         fprintf(to, "  %s\n", text_of(reason, "reason"));
     if (json_is_object(first)) {
         fputs("\nfirst difference by roll-ups\n", to);
-        rlki_audit_print_node(to, first, json_object_get(result, "also"));
+        rlki_audit_print_node(to, first, json_object_get(result, "also"), number_of(result, "also_total"));
         print_side(to, "GOOD", json_object_get(first, "good"));
         print_side(to, "BAD", json_object_get(first, "bad"));
     } else if (json_is_true(json_object_get(result, "lone_step"))) {

@@ -97,6 +97,33 @@ class Bisect(Case):
         c = self.synth("c", ranks=3, layout="tp1", events=training(ranks=ranks, steps=2, plant=(1, "fwd", "layers.1.mlp", None)))
         self.assertEqual(self.bisect(a, c, 1)["first"]["ranks"], [0, 1, 2])
 
+    def test_ranks_are_ordered_by_what_they_come_to(self):
+        """A rank that has fewer modules counts its places otherwise than the others: the first difference is the one that
+        both come to first, and what another rank names is left open."""
+        def two(bad):
+            events = []
+            def op(rank, what, module, fill, phase="actor_train"):
+                events.append({"op": "mm", "module": module, "phase": phase, "pass": what, "ranks": [rank], "out": [tensor("y", fill)]})
+            for rank in (0, 1):
+                for i in range(3 if rank == 0 else 0):
+                    op(rank, "fwd", f"embed.{i}", i, "ref_log_probs")
+                op(rank, "fwd", "lm_head", 10 + (bad and rank == 0), "ref_log_probs")
+                op(rank, "bwd", "qkv", 20 + (bad and rank == 0))
+                op(rank, "bwd", "norm", 30 + bad)
+            return events
+        a, b = (self.synth(name, ranks=2, layout="tp1", events=two(bad)) for name, bad in (("a", 0), ("b", 1)))
+        result = self.bisect(a, b, 1)
+        self.assertEqual((result["first"]["module"], result["first"]["ranks"], result["also"]), ("lm_head", [0], []))
+        # in one phase, the order of two ranks is not known
+        same = [[{**e, "phase": "train"} for e in two(bad)] for bad in (0, 1)]
+        a, b = (self.synth(f"s{i}", ranks=2, layout="tp1", events=e) for i, e in enumerate(same))
+        result = self.bisect(a, b, 1)
+        self.assertEqual((result["first"]["module"], [(n["module"], n["rank"]) for n in result["also"]], result["also_total"]),
+                         ("lm_head", [("norm", 1)], 1))
+        self.assertIn("uncertain: or in", self.audit("bisect", a, b).out)
+        self.expect(self.audit("baseline", "save", a, "-o", "base.json"), 0)
+        self.assertEqual(json.loads(self.audit("baseline", "check", b, "base.json", "--json", "-").out)["first"]["module"], "lm_head")
+
     def test_added_and_missing(self):
         events = training(steps=1)
         extra = [*events[:5], {**events[5], "module": "hook", "op": "print"}, *events[5:]]

@@ -65,6 +65,14 @@ def clean_pairs(where: pathlib.Path) -> dict:
     return {tuple(MINI): first}
 
 
+def bisect(clean: pathlib.Path, bad: pathlib.Path, first: dict) -> None:
+    """From roll-ups alone: the module of the first difference, whatever the ranks' order."""
+    ran = subprocess.run([BIN / "rlkaudit", "bisect", clean, bad, "--json", "-"], capture_output=True, text=True, check=False)
+    named = json.loads(ran.stdout)["first"]
+    place = [(node["step"], node["phase"], node["pass"], node["module"]) for node in (named, first)]
+    assert ran.returncode == 1 and place[0] == place[1], f"{bad.name}: bisect names {place[0]}, first-diff {place[1]}"
+
+
 def fault(clean: pathlib.Path, bad: pathlib.Path, name: str, expected: tuple, how: str) -> None:
     code, result = first_diff(clean, bad)
     first = result["first"]
@@ -73,6 +81,8 @@ def fault(clean: pathlib.Path, bad: pathlib.Path, name: str, expected: tuple, ho
     assert code == 1 and result["verdict"] == "diverged", f"{name}: {result['verdict']}"
     got = (first["pass"], first["module"], first["op"], first["name"])
     assert got[:3] == expected[:3] and got[3] in expected[3], f"{name}: first is {got}, not {expected}"
+    if how == "the same layout":
+        bisect(clean, bad, first)
     for root in result["roots"]:
         assert root["pass"] in passes and (root["module"], root["op"]) == expected[1:3], f"{name}: root {root}"
     print(f"{name}, {how}: step {first['step']} {first['phase']} {got}, {len(result['roots'])} roots")
