@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 struct values { /* as written on the command line */
-    const char *model, *layout, *rollout, *temperature, *top_p, *lr, *device, *contract, *plant, *save;
+    const char *model, *layout, *rollout, *temperature, *top_p, *lr, *device, *contract, *plant, *save, *graphs;
     uint64_t steps, seed, samples, group, prompt, fresh, stop_ids, micro_batches, score_batches, threads;
     struct rlki_list modes;
     bool no_times, reverse, by_sample;
@@ -23,6 +23,7 @@ static struct values v = {.model = "qwen3-tiny",
                           .layout = "tp1cp1",
                           .device = "cpu",
                           .contract = "portable/1",
+                          .graphs = "on",
                           .steps = 2,
                           .seed = 1,
                           .samples = 8,
@@ -53,6 +54,8 @@ static const struct rlki_option options[] = {
     {"top-p", 0, RLKI_STRING, &v.top_p, "X", "in (0,1] (0.95)"},
     {"lr", 0, RLKI_STRING, &v.lr, "X", "learning rate (0.001)"},
     {"device", 0, RLKI_CHOICE, &v.device, "cpu|cuda", "where it runs (cpu)"},
+    {"decode-graphs", 0, RLKI_CHOICE, &v.graphs, "on|off",
+     "on CUDA, decode by captured graphs of 1 to 4 sequences (on)"},
     {"threads", 0, RLKI_NUMBER, &v.threads, "N", "CPU threads, 0 = one a processor (1)"},
     {"contract", 0, RLKI_STRING, &v.contract, "CLASS", "class of arithmetic (portable/1)"},
     {"mode", 0, RLKI_LIST, &v.modes, "[MODULE=]MODE", "strict, audit, auto or off; repeatable (strict)"},
@@ -147,6 +150,7 @@ static int read_values(struct rlk_train_options *o, struct rlk_folder **folder)
     o->score_batches = (int)v.score_batches;
     o->reverse = v.reverse;
     o->by_sample = v.by_sample;
+    o->eager_decode = strcmp(v.graphs, "off") == 0;
     o->threads = (unsigned)v.threads;
     if ((v.temperature && !read_real(v.temperature, &o->temperature)) || (v.top_p && !read_real(v.top_p, &o->top_p)) ||
         (v.lr && !read_real(v.lr, &o->lr)))

@@ -112,7 +112,7 @@ int rlki_begin(struct rlki_call *c, struct rlk_world *w, const struct rlk_batch 
     if (b && (b->lat.tp != w->lat.tp || b->lat.cp != w->lat.cp))
         return rlk_kfail(&x->detail, RLK_K_EINVAL, "%s: the batch was made for tp%dcp%d, the world is tp%dcp%d", op,
                          b->lat.tp, b->lat.cp, w->lat.tp, w->lat.cp);
-    if (x->measuring) {
+    if (x->measuring || x->silent) {
         impl = rlk_policy_peek(x->policy, module, path ? path : op);
     } else {
         const int rc = rlk_policy_bind(x->policy, module, path ? path : op, contract, &impl, &x->detail);
@@ -121,8 +121,8 @@ int rlki_begin(struct rlki_call *c, struct rlk_world *w, const struct rlk_batch 
     }
     c->provider = impl == RLK_IMPL_PROVIDER;
     c->prims = x->measuring ? &rlki_prims_none : c->provider ? x->provider : x->prims;
-    c->observed = x->observe && !x->measuring;
-    if (!x->measuring)
+    c->observed = x->observe && !x->measuring && !x->silent;
+    if (!x->measuring && !x->silent)
         x->calls++;
     c->event = (struct rlk_op_event){
         op, pass, path ? path : "", c->provider ? "provider" : contract, impl, 0, 0, 0, x->calls, 0};

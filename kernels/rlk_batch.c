@@ -218,6 +218,35 @@ out:
     return rc;
 }
 
+int rlk_batch_move(struct rlk_exec *x, struct rlk_batch *b, const int32_t *first)
+{
+    const size_t most = (size_t)b->tokens + 1;
+    struct scratch t = {
+        malloc(most * 4), malloc(most * 4), NULL, malloc(most * 4), malloc(most * sizeof *t.tile), NULL};
+    int64_t n = 0;
+    int rc = t.pos && t.base && t.inverse && t.tile ? 0 : RLK_K_ENOMEM;
+    for (int32_t s = 0; !rc && s < b->sequences; s++) {
+        if (first[s] < 0)
+            rc = rlk_kfail(&x->detail, RLK_K_EINVAL, "batch: sequence %d has a negative position", s);
+        b->first[s] = first[s];
+        for (int32_t i = 0; !rc && i < b->length[s]; i++)
+            t.pos[n++] = b->first[s] + i;
+    }
+    if (!rc && n)
+        rc = rlk_exec_upload(x, b->d_pos, t.pos, (size_t)n * 4);
+    for (int c = 0; !rc && c < b->lat.cp; c++) {
+        struct rlki_part *p = &b->part[c];
+        fill_rows(b, c, p, &t);
+        rc = p->n ? rlk_exec_upload(x, p->d_pos, t.pos, (size_t)p->n * 4) : 0;
+        if (!rc && p->tiles)
+            rc = rlk_exec_upload(x, p->d_tile, t.tile, (size_t)p->tiles * sizeof *t.tile);
+    }
+    if (rc == RLK_K_ENOMEM)
+        rlk_kfail(&x->detail, rc, "batch: out of memory for the positions of %lld tokens", (long long)b->tokens);
+    scratch_free(&t);
+    return rc;
+}
+
 void rlk_batch_free(struct rlk_exec *x, struct rlk_batch *b)
 {
     if (!b)

@@ -26,6 +26,37 @@ const char *rlk_exec_isa(const struct rlk_exec *x)
     return x->prims->isa;
 }
 
+int rlk_exec_own_stream(struct rlk_exec *x)
+{
+    int rc = 0;
+#ifdef RLK_HAVE_CUDA
+    if (x->device == RLK_DEVICE_CUDA && !x->own_stream) {
+        rc = rlki_cuda_stream_new(x, &x->stream);
+        x->own_stream = !rc;
+    }
+#endif
+    return rc;
+}
+
+void rlk_exec_drop_stream(struct rlk_exec *x)
+{
+#ifdef RLK_HAVE_CUDA
+    if (x->own_stream)
+        rlki_cuda_stream_free(x, x->stream);
+#endif
+    x->stream = NULL;
+    x->own_stream = false;
+}
+
+int rlk_exec_ordinal(const struct rlk_exec *x)
+{
+#ifdef RLK_HAVE_CUDA
+    return x->device == RLK_DEVICE_CUDA ? rlki_cuda_ordinal() : -1;
+#else
+    return -1;
+#endif
+}
+
 void rlk_exec_measure(struct rlk_exec *x, bool on)
 {
     x->measuring = on;
@@ -77,6 +108,16 @@ int rlk_exec_upload(struct rlk_exec *x, void *dst, const void *src, size_t bytes
 int rlk_exec_download(struct rlk_exec *x, void *dst, const void *src, size_t bytes)
 {
     return x->prims->download(x, dst, src, bytes);
+}
+
+int rlk_exec_copy(struct rlk_exec *x, void *dst, const void *src, size_t bytes)
+{
+    return bytes ? x->prims->copy(x, dst, src, bytes) : 0;
+}
+
+int rlk_exec_zero(struct rlk_exec *x, void *p, size_t bytes)
+{
+    return bytes ? x->prims->zero(x, p, bytes) : 0;
 }
 
 int rlk_exec_sync(struct rlk_exec *x)

@@ -35,7 +35,10 @@ struct rlk_exec {
     const struct rlki_prims *prims, *provider;
     size_t used, peak;
     bool measuring;
+    bool silent; /* operators are neither observed nor counted: a graph is captured or filled */
     uint64_t calls;
+    struct rlk_graph *graph; /* that takes the uploads of the operators */
+    bool own_stream;
 };
 
 /* Fills *x for a device. RLK_K_EUNSUPPORTED with the reason in x->detail when the build or the machine has no CUDA.
@@ -43,6 +46,13 @@ struct rlk_exec {
  * bits do not change). */
 int rlk_exec_init(struct rlk_exec *x, enum rlk_device device, void *stream, struct rlk_pool *pool);
 const char *rlk_exec_isa(const struct rlk_exec *x); /* "generic", "avx2", "avx512", "cuda" */
+
+/* A stream of x's own in place of the default stream, which no graph can be captured on (rlk_graph.h); nothing on the
+ * CPU. drop waits for what is on it. */
+int rlk_exec_own_stream(struct rlk_exec *x);
+void rlk_exec_drop_stream(struct rlk_exec *x);
+/* Number of the device as the process counts them, when its memory is a CUDA driver's; else -1 (CPU, emulation). */
+int rlk_exec_ordinal(const struct rlk_exec *x);
 
 /* Measuring: operators check their arguments and note the workspace they would take, touch no memory and are not
  * observed or counted; the policy decides whose workspace it is. rlk_exec_peak is the most that any operator took since
@@ -57,6 +67,8 @@ void *rlk_exec_alloc(struct rlk_exec *x, size_t bytes);
 void rlk_exec_free(struct rlk_exec *x, void *p);
 int rlk_exec_upload(struct rlk_exec *x, void *dst, const void *src, size_t bytes);
 int rlk_exec_download(struct rlk_exec *x, void *dst, const void *src, size_t bytes);
+int rlk_exec_copy(struct rlk_exec *x, void *dst, const void *src, size_t bytes); /* both on the device */
+int rlk_exec_zero(struct rlk_exec *x, void *p, size_t bytes);
 int rlk_exec_sync(struct rlk_exec *x);
 
 #ifdef __cplusplus

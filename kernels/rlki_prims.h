@@ -267,6 +267,16 @@ const struct rlki_prims *rlki_prims_cpu(void);      /* by instruction set */
 #ifdef RLK_HAVE_CUDA
 extern const struct rlki_prims rlki_prims_cuda, rlki_prims_cuda_provider;
 int rlki_cuda_usable(struct rlk_kdetail *detail);
+int rlki_cuda_ordinal(void);
+int rlki_cuda_stream_new(struct rlk_exec *x, void **stream);
+void rlki_cuda_stream_free(struct rlk_exec *x, void *stream);
+/* Between begin and end, what is enqueued on x->stream is noted, not run. end fails when something could not be. */
+int rlki_cuda_capture_begin(struct rlk_exec *x);
+int rlki_cuda_capture_end(struct rlk_exec *x, void **graph);
+int rlki_cuda_graph_launch(struct rlk_exec *x, void *graph);
+void rlki_cuda_graph_free(void *graph);
+void *rlki_cuda_pinned(struct rlk_exec *x, size_t bytes);
+void rlki_cuda_pinned_free(void *p);
 #endif
 
 /* Workspace as a stack: take from the top, release by restoring x->used. NULL and x->detail when it is too small. */

@@ -107,17 +107,22 @@ static int project(struct rlki_pass *p, int layer, struct layer *a)
     TRY(rlk_linear_column_fwd(p->w, p->b, path(layer, "self_attn.v_proj").text, H, KV, T, RLKI_IN(&a->h1),
                               RLKI_IN(weight(p, layer, RLKI_V)), a->v.p));
     attr_eps(p);
+    struct rlki_ptrs qn = a->qr, kn = a->kr; /* turned in place, but for decode: it leaves every tensor as it was */
+    if (p->k_cache) {
+        TRY(take(p, Q / tp, T, &qn));
+        TRY(take(p, KV / tp, T, &kn));
+    }
     TRY(rlk_headnorm_fwd(p->w, p->b, path(layer, "self_attn.q_norm").text, s->heads, d, T, s->eps, RLKI_IN(&a->q),
-                         RLKI_IN(weight(p, layer, RLKI_QNORM)), a->qr.p, RLKI_F(&a->rstdq)));
+                         RLKI_IN(weight(p, layer, RLKI_QNORM)), qn.p, RLKI_F(&a->rstdq)));
     attr_eps(p);
     TRY(rlk_headnorm_fwd(p->w, p->b, path(layer, "self_attn.k_norm").text, s->kv_heads, d, T, s->eps, RLKI_IN(&a->k),
-                         RLKI_IN(weight(p, layer, RLKI_KNORM)), a->kr.p, RLKI_F(&a->rstdk)));
+                         RLKI_IN(weight(p, layer, RLKI_KNORM)), kn.p, RLKI_F(&a->rstdk)));
     attr_rope(p, false);
-    TRY(rlk_rope(p->w, p->b, path(layer, "self_attn.rotary_q").text, s->heads, d, T, p->run->rope, false,
-                 RLKI_IN(&a->qr), a->qr.p));
+    TRY(rlk_rope(p->w, p->b, path(layer, "self_attn.rotary_q").text, s->heads, d, T, p->run->rope, false, RLKI_IN(&qn),
+                 a->qr.p));
     attr_rope(p, false);
     return rlk_rope(p->w, p->b, path(layer, "self_attn.rotary_k").text, s->kv_heads, d, T, p->run->rope, false,
-                    RLKI_IN(&a->kr), a->kr.p);
+                    RLKI_IN(&kn), a->kr.p);
 }
 
 /* Attention over the cache: the append is an event of ours, so that what the cache holds has a producer. */
@@ -134,7 +139,7 @@ static int cached(struct rlki_pass *p, int layer, const struct rlk_attention *at
     struct rlki_ptrs *kc = &p->k_cache[layer], *vc = &p->v_cache[layer];
     int rc;
     memcpy(in_v.name, "v", 2);
-    const bool live = !run->x.measuring;
+    const bool live = !rlki_quiet(run);
     if (live) {
         rlki_rec_begin(run, p->w, path(layer, "self_attn.cache").text, "rlk.attention.append", NULL);
         rlki_rec_tensor(run, p->w, &in_k, RLKI_IN(&a->kr), false);
@@ -170,7 +175,7 @@ static int layer_forward(struct rlki_pass *p, int layer, const struct rlki_ptrs 
                                 RLKI_IN(weight(p, layer, RLKI_GATE)),
                                 RLKI_IN(weight(p, layer, RLKI_UP)),
                                 RLKI_IN(weight(p, layer, RLKI_DOWN))};
-    struct rlki_ptrs y;
+    struct rlki_ptrs y, y2;
     int rc;
     TRY(take(p, H, T, out));
     TRY(take(p, H, T, &a->h1));
@@ -188,6 +193,9 @@ static int layer_forward(struct rlki_pass *p, int layer, const struct rlki_ptrs 
         TRY(rlk_attention_fwd(p->w, p->b, &at, RLKI_IN(&a->qr), RLKI_IN(&a->kr), RLKI_IN(&a->v), a->o.p,
                               RLKI_F(&a->lse)));
     TRY(take(p, H, T, &y));
+    y2 = y;
+    if (p->k_cache)
+        TRY(take(p, H, T, &y2));
     TRY(take(p, H, T, &a->x2));
     TRY(rlk_linear_row_fwd(p->w, p->b, path(layer, "self_attn.o_proj").text, Q, H, T, RLKI_IN(&a->o),
                            RLKI_IN(weight(p, layer, RLKI_O)), y.p));
@@ -200,8 +208,8 @@ static int layer_forward(struct rlki_pass *p, int layer, const struct rlki_ptrs 
     TRY(take(p, I / tp, T, &a->gate));
     TRY(take(p, I / tp, T, &a->up));
     TRY(take(p, I / tp, T, &a->act));
-    TRY(rlk_ffn_fwd(p->w, p->b, &ffn, RLKI_IN(&a->h2), a->gate.p, a->up.p, a->act.p, y.p));
-    return rlk_add(p->w, p->b, path(layer, "residual_mlp").text, H, T, RLKI_IN(&a->x2), RLKI_IN(&y), out->p);
+    TRY(rlk_ffn_fwd(p->w, p->b, &ffn, RLKI_IN(&a->h2), a->gate.p, a->up.p, a->act.p, y2.p));
+    return rlk_add(p->w, p->b, path(layer, "residual_mlp").text, H, T, RLKI_IN(&a->x2), RLKI_IN(&y2), out->p);
 }
 
 int rlki_forward(struct rlki_pass *p)

@@ -318,20 +318,10 @@ void rlki_alias(struct rlki_exec *x, uint32_t output, uint32_t value)
 static void copy(struct rlki_exec *x, const struct rlki_buffer *to, const struct rlki_buffer *from)
 {
     for (int i = 0; !x->rc && i < from->held; i++) {
-        if (!from->bytes[i])
-            continue;
-        void *host = x->run->x.device == RLK_DEVICE_CPU ? NULL : malloc(from->bytes[i]);
-        if (x->run->x.device == RLK_DEVICE_CPU) {
+        if (from->host)
             memcpy(to->at.p[i], from->at.p[i], from->bytes[i]);
-            continue;
-        }
-        x->rc = host ? rlk_exec_download(&x->run->x, host, from->at.p[i], from->bytes[i])
-                     : rlki_fail_memory(x->run, "a copy");
-        if (!x->rc)
-            x->rc = rlk_exec_upload(&x->run->x, to->at.p[i], host, from->bytes[i]);
-        if (!x->rc)
-            x->rc = rlk_exec_sync(&x->run->x);
-        free(host);
+        else
+            x->rc = rlk_exec_copy(&x->run->x, to->at.p[i], from->at.p[i], from->bytes[i]);
     }
 }
 

@@ -98,17 +98,34 @@ int rlki_model_params(const struct rlk_model_shape *s, struct rlki_weight **out,
 
 /* One Philox block an element: the sum of its four words' upper halves, centred (an integer below 2^18, exact), times
  * one fp32 constant: about normal, and nothing a math library could round differently. */
-void rlki_model_fill(const struct rlki_weight *w, uint64_t seed, uint32_t ordinal, uint16_t *out)
+struct fill {
+    const struct rlki_weight *w;
+    uint64_t seed;
+    uint32_t ordinal;
+    uint16_t *out;
+};
+#define FILL 65536 /* elements a task */
+
+static void fill_some(void *arg, int64_t task, unsigned thread)
 {
-    const float scale = w->std / 37837.23f; /* 65536 / sqrt(3): the deviation of that sum */
-    for (int64_t i = 0; i < w->rows * w->cols; i++) {
-        uint32_t c[4] = {(uint32_t)i, (uint32_t)((uint64_t)i >> 32), ordinal, 0x696e6974u};
-        if (w->std == 0.0f) {
-            out[i] = rlkn_to_bf16(1.0f);
+    const struct fill *f = arg;
+    const float scale = f->w->std / 37837.23f; /* 65536 / sqrt(3): the deviation of that sum */
+    const int64_t n = f->w->rows * f->w->cols, end = (task + 1) * FILL < n ? (task + 1) * FILL : n;
+    (void)thread;
+    for (int64_t i = task * FILL; i < end; i++) {
+        uint32_t c[4] = {(uint32_t)i, (uint32_t)((uint64_t)i >> 32), f->ordinal, 0x696e6974u};
+        if (f->w->std == 0.0f) {
+            f->out[i] = rlkn_to_bf16(1.0f);
             continue;
         }
-        rlkn_philox(c, (uint32_t)seed, (uint32_t)(seed >> 32));
+        rlkn_philox(c, (uint32_t)f->seed, (uint32_t)(f->seed >> 32));
         const int32_t sum = (int32_t)((c[0] >> 16) + (c[1] >> 16) + (c[2] >> 16) + (c[3] >> 16)) - 131070;
-        out[i] = rlkn_to_bf16((float)sum * scale);
+        f->out[i] = rlkn_to_bf16((float)sum * scale);
     }
+}
+
+void rlki_model_fill(struct rlk_pool *pool, const struct rlki_weight *w, uint64_t seed, uint32_t ordinal, uint16_t *out)
+{
+    struct fill f = {w, seed, ordinal, out};
+    rlk_pool_run(pool, (w->rows * w->cols + FILL - 1) / FILL, fill_some, &f);
 }

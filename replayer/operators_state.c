@@ -185,7 +185,7 @@ static void fill_leaf(struct rlki_exec *x, const struct rlki_form *f, const char
         rlki_no_memory(x, x->in->e.who.op);
         return;
     }
-    rlki_model_fill(&w, seed, ordinal_of(x->m->program, name), bits);
+    rlki_model_fill(x->run->pool, &w, seed, ordinal_of(x->m->program, name), bits);
     for (size_t i = 0; bits != logical && i < n; i++) {
         const uint32_t u = (uint32_t)bits[i] << 16;
         memcpy((float *)logical + i, &u, 4);
@@ -291,11 +291,7 @@ void rlki_do_zero(struct rlki_exec *x)
         struct rlki_ptrs *to = rlki_result(x, t->name, &f);
         for (int i = 0; to && !x->rc && i < x->w->held; i++) {
             const size_t bytes = (size_t)rlki_form_local(x->m, &f, i) * rlk_ktype_bytes(f.type);
-            void *zeros = calloc(1, bytes + 1);
-            x->rc = zeros ? bytes ? rlk_exec_upload(&x->run->x, to->p[i], zeros, bytes) : 0 : RLK_K_ENOMEM;
-            if (!x->rc)
-                x->rc = rlk_exec_sync(&x->run->x);
-            free(zeros);
+            x->rc = rlk_exec_zero(&x->run->x, to->p[i], bytes);
         }
     }
     rlki_own_end(x);

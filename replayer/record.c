@@ -7,7 +7,7 @@
 #include "replayer/rlk_folder.h"
 #include "replayer/run.h"
 
-#include "store/rlk_digest.h"
+#include "store/rlk_digest_gpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static struct rlki_known *known(struct rlki_rec *r, const void *data)
 void rlki_rec_fresh(struct rlk_train *run, const void *data)
 {
     struct rlki_rec *r = &run->rec;
-    if (!r->tap || !data || run->x.measuring)
+    if (!r->tap || !data || rlki_quiet(run))
         return;
     struct rlki_known *k = known(r, data);
     if (!k) {
@@ -71,13 +71,21 @@ void rlki_rec_fresh(struct rlk_train *run, const void *data)
 void rlki_rec_fresh_device(struct rlk_train *run, const void *data)
 {
     rlki_rec_fresh(run, data);
-    struct rlki_known *k = run->rec.tap && data && !run->x.measuring ? known(&run->rec, data) : NULL;
+    struct rlki_known *k = run->rec.tap && data && !rlki_quiet(run) ? known(&run->rec, data) : NULL;
     if (k)
         k->device = run->x.device != RLK_DEVICE_CPU;
 }
 
+/* Can the recorder digest the tensor on the device, in stream order? Sums by sample are made on the host. */
+static bool digested_there(const struct rlk_train *run, const struct rlki_known *k, const struct rlk_view *view,
+                           const struct rlk_place *place)
+{
+    return k && k->device && run->rec.ordinal >= 0 && !run->rec.nsamples &&
+           rlk_gpu_digest_plan(view, place, NULL) == RLK_OK;
+}
+
 /* Where the recorder can read `bytes` bytes of `data`: there, or a copy of what the stream has made of it. NULL: it
- * cannot. The copy waits for the stream: on a device every tensor that is told costs that. */
+ * cannot. The copy waits for the stream. */
 static const void *readable(struct rlk_train *run, const struct rlki_known *k, const void *data, size_t bytes)
 {
     struct rlki_rec *r = &run->rec;
@@ -99,7 +107,7 @@ void rlki_rec_written(struct rlk_train *run, const void *data)
 {
     struct rlki_rec *r = &run->rec;
     struct rlki_known *k = r->tap && data ? known(r, data) : NULL;
-    if (k && !run->x.measuring)
+    if (k && !rlki_quiet(run))
         k->version++;
 }
 
@@ -130,8 +138,11 @@ static void show(struct rlk_train *run, struct shown *out, const char *name, enu
     if (k && written)
         k->version++;
     const size_t bytes = (size_t)n * rlk_ktype_bytes(type);
-    const void *from = readable(run, k, data, bytes);
     /* The values of enum rlk_ktype are those of enum rlk_dtype (kernels/rlk_kbase.h). */
+    const struct rlk_view there = {
+        .dtype = (enum rlk_dtype)type, .ndim = at->ndim, .shape = out->shape, .storage = data, .storage_bytes = bytes};
+    const bool device = bytes && digested_there(run, k, &there, &out->place);
+    const void *from = device ? data : readable(run, k, data, bytes);
     out->t = (struct rlk_tap_tensor){.name = name,
                                      .view = {.dtype = (enum rlk_dtype)type,
                                               .ndim = at->ndim,
@@ -142,7 +153,10 @@ static void show(struct rlk_train *run, struct shown *out, const char *name, enu
                                      .reason = "device",
                                      .place = &out->place,
                                      .generation = k ? k->generation : 0,
-                                     .version = k ? k->version : 0};
+                                     .version = k ? k->version : 0,
+                                     .device = device ? RLK_TAP_CUDA : RLK_TAP_HOST,
+                                     .ordinal = run->rec.ordinal,
+                                     .stream = run->x.stream};
 }
 
 static void tell(struct rlk_train *run, struct rlk_tap_op *op, const char *name, enum rlk_ktype type, const void *data,
@@ -158,6 +172,8 @@ static void tell(struct rlk_train *run, struct rlk_tap_op *op, const char *name,
         r->tap->op_out(op, &s.t);
     else
         r->tap->op_in(op, &s.t);
+    if (!output && s.t.device)
+        r->tap->op_run(op); /* digested now: the operator may write over it */
 }
 
 /* Placement of rank i's part; spans has room for what it needs. false: too many spans. */
@@ -309,7 +325,7 @@ static void heard_end(void *self, const struct rlk_op_event *event)
 void rlki_rec_also(struct rlk_train *run, const struct rlki_named *t, const struct rlki_ptrs *data)
 {
     struct rlki_rec *r = &run->rec;
-    if (r->tap && !run->x.measuring && r->extras < 8)
+    if (r->tap && !rlki_quiet(run) && r->extras < 8)
         r->extra[r->extras++] = (struct rlki_extra){*t, data};
 }
 
@@ -352,6 +368,7 @@ int rlki_rec_init(struct rlk_train *run)
     for (int i = 0; r->tap && i < ranks; i++)
         if (!(r->ctx[i] = r->tap->ctx((uint32_t)i)))
             r->tap = NULL; /* detached */
+    r->ordinal = r->tap && r->tap->abi >= 2 ? rlk_exec_ordinal(&run->x) : -1;
     if (r->tap)
         tell_program(run);
     if (r->tap || run->plant.which >= 0)
@@ -430,7 +447,7 @@ void rlki_rec_end(struct rlk_train *run, const struct rlk_world *w)
 void rlki_rec_attr_put(struct rlk_train *run, const struct rlk_attr *attr)
 {
     struct rlki_rec *r = &run->rec;
-    if (r->tap && !run->x.measuring && r->attrs < (int)(sizeof r->attr / sizeof r->attr[0]))
+    if (r->tap && !rlki_quiet(run) && r->attrs < (int)(sizeof r->attr / sizeof r->attr[0]))
         r->attr[r->attrs++] = *attr;
 }
 

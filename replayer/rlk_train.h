@@ -49,6 +49,7 @@ struct rlk_train_options {
     int micro_batches;
     int score_batches; /* micro-batches of ref_log_probs and log_probs; 0 = as micro_batches */
     bool reverse;      /* samples are packed last first */
+    bool eager_decode; /* CUDA: decode without captured graphs */
     bool by_sample;    /* record per-sample sums of every tensor of tokens: joins other packings, costs time */
     float temperature, top_p;
     float lr, beta1, beta2, adam_eps, weight_decay, clip_ratio, kl_coef;

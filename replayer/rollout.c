@@ -17,11 +17,9 @@ struct decode {
     int *who;     /* their numbers */
     int32_t *cache_row, *length, *first, *ids;
     uint64_t *id_of; /* by token of the batch */
-    struct rlk_batch *batch;
     int64_t tokens;
-    struct rlki_ptrs z, y, token; /* logits, log-softmax, drawn ids */
+    struct rlki_turn turn; /* its batch: of a decode pass by graphs not ours */
     int32_t *drawn;
-    float *host;
 };
 
 int32_t rlki_prompt_token(uint64_t seed, int64_t step, int64_t group, int32_t at, int64_t vocab)
@@ -79,10 +77,15 @@ static void tell_sequences(struct rlk_train *run, const struct decode *d)
     const struct rlki_named all = rlki_named_sequences(run);
     const struct rlki_named logp = rlki_named_rollout_logp(run);
     const size_t fresh = (size_t)run->opt.fresh;
-    const struct rlki_named y = {
-        "y",  RLK_K_FP32,         2, {{RLKI_AXIS_TOKENS, 0}, {RLKI_AXIS_WHOLE, run->opt.model.vocab}}, NULL,
-        "tp", d ? d->batch : NULL};
-    const struct rlki_named token = {"token", RLK_K_INT32, 1, {{RLKI_AXIS_TOKENS, 0}}, NULL, "tp", d ? d->batch : NULL};
+    const struct rlki_named y = {"y",
+                                 RLK_K_FP32,
+                                 2,
+                                 {{RLKI_AXIS_TOKENS, 0}, {RLKI_AXIS_WHOLE, run->opt.model.vocab}},
+                                 NULL,
+                                 "tp",
+                                 d ? d->turn.batch : NULL};
+    const struct rlki_named token = {
+        "token", RLK_K_INT32, 1, {{RLKI_AXIS_TOKENS, 0}}, NULL, "tp", d ? d->turn.batch : NULL};
     if (!d) {
         rlki_rec_attr_int(run, "seed", (int64_t)run->opt.seed);
         rlki_rec_attr_int(run, "step", run->step);
@@ -94,9 +97,9 @@ static void tell_sequences(struct rlk_train *run, const struct decode *d)
     if (d) {
         rlki_rec_combines(run, &run->roll, true);
         rlki_rec_tensor(run, &run->roll, &all, RLKI_IN(&run->sequences), false);
-        rlki_rec_tensor(run, &run->roll, &token, RLKI_IN(&d->token), false);
+        rlki_rec_tensor(run, &run->roll, &token, RLKI_IN(&d->turn.token), false);
         rlki_rec_tensor(run, &run->roll, &logp, RLKI_IN(&run->rollout_logp), false);
-        rlki_rec_tensor(run, &run->roll, &y, RLKI_IN(&d->y), false);
+        rlki_rec_tensor(run, &run->roll, &y, RLKI_IN(&d->turn.y), false);
     }
     const size_t n = (size_t)run->opt.samples, most = (size_t)(run->opt.prompt + run->opt.fresh);
     int32_t *ids = run->sequences.p[0];
@@ -115,65 +118,73 @@ static void tell_sequences(struct rlk_train *run, const struct decode *d)
     rlki_rec_end(run, &run->roll);
 }
 
-/* One pass of the batch in d: logits, log-softmax and drawn tokens on the device. */
-static int one_pass(void *arg)
+int rlki_turn_pass(void *arg)
 {
-    struct decode *d = arg;
-    struct rlk_train *run = d->run;
+    struct rlki_turn *t = arg;
+    struct rlk_train *run = t->run;
     const int64_t V = run->opt.model.vocab;
     struct rlki_pass p = {.run = run,
                           .w = &run->roll,
-                          .b = d->batch,
+                          .b = t->batch,
                           .weight = run->rweight,
-                          .ids = d->ids,
-                          .cache_row = d->cache_row,
-                          .k_cache = d->k_cache,
-                          .v_cache = d->v_cache};
+                          .ids = t->ids,
+                          .cache_row = t->cache_row,
+                          .k_cache = t->k_cache,
+                          .v_cache = t->v_cache};
     const struct rlk_sampling s = {"sampler",           V,       run->opt.temperature, run->opt.top_p, run->opt.seed,
-                                   (uint32_t)run->step, d->id_of};
+                                   (uint32_t)run->step, t->id_of};
     int rc = rlki_forward(&p);
     const struct rlk_logp l = rlki_head_args(&p);
     if (!rc)
-        rc = rlki_frame_take(run, p.w, p.b, V, F, &d->z);
+        rc = rlki_frame_take(run, p.w, p.b, V, F, &t->z);
     if (!rc)
-        rc = rlki_frame_take(run, p.w, p.b, V, F, &d->y);
+        rc = rlki_frame_take(run, p.w, p.b, V, F, &t->y);
     if (!rc)
-        rc = rlki_frame_take(run, p.w, p.b, 1, RLK_K_INT32, &d->token);
+        rc = rlki_frame_take(run, p.w, p.b, 1, RLK_K_INT32, &t->token);
     if (!rc)
-        rc = rlk_logits(p.w, p.b, &l, RLKI_IN(&p.h), RLKI_F(&d->z));
+        rc = rlk_logits(p.w, p.b, &l, RLKI_IN(&p.h), RLKI_F(&t->z));
     rlki_rec_attr(run, "temperature", (double)s.temperature);
     rlki_rec_attr(run, "top_p", (double)s.top_p);
     rlki_rec_attr_int(run, "seed", (int64_t)s.seed);
     rlki_rec_attr_int(run, "step", (int64_t)s.step);
     if (!rc)
-        rc = rlk_sample(p.w, p.b, &s, RLKI_CF(&d->z), (int32_t *const *)(void *const *)d->token.p);
+        rc = rlk_sample(p.w, p.b, &s, RLKI_CF(&t->z), (int32_t *const *)(void *const *)t->token.p);
     rlki_rec_attr(run, "temperature", (double)l.temperature);
     if (!rc)
-        rc = rlk_log_softmax(p.w, p.b, "lm_head", V, l.temperature, RLKI_CF(&d->z), RLKI_F(&d->y));
+        rc = rlk_log_softmax(p.w, p.b, "lm_head", V, l.temperature, RLKI_CF(&t->z), RLKI_F(&t->y));
     return rc;
 }
 
-/* The drawn token of row `row` goes to sample s, with its log-probability. All TP ranks drew the same one. */
+/* The drawn tokens, into d->drawn. All TP ranks drew the same ones. */
+static int take_drawn(struct decode *d)
+{
+    struct rlk_train *run = d->run;
+    const size_t n = (size_t)d->tokens;
+    int rc = 0;
+    for (int i = 0; !rc && i < run->roll.held; i++) {
+        int32_t *to = d->drawn + (i ? n : 0);
+        rc = rlk_exec_download(&run->x, to, d->turn.token.p[i], n * sizeof *to);
+        for (size_t k = 0; !rc && i && k < n; k++)
+            if (to[k] != d->drawn[k])
+                rc = rlk_kfail(&run->x.detail, RLK_K_EINTERNAL, "rollout ranks 0 and %d drew tokens %d and %d", i,
+                               d->drawn[k], to[k]);
+    }
+    return rc;
+}
+
+/* The drawn token of row `row` goes to sample s, with its log-probability. */
 static int accept(struct decode *d, int s, int64_t row)
 {
     struct rlk_train *run = d->run;
     struct rlki_sample *p = &run->sample[s];
     const int64_t V = run->opt.model.vocab;
     const int32_t token = d->drawn[row];
-    for (int i = 1; i < run->roll.held; i++) {
-        int32_t other = -1;
-        const int rc = rlk_exec_download(&run->x, &other, (int32_t *)d->token.p[i] + row, sizeof other);
-        if (rc || other != token)
-            return rc ? rc
-                      : rlk_kfail(&run->x.detail, RLK_K_EINTERNAL, "rollout ranks 0 and %d drew tokens %d and %d", i,
-                                  token, other);
-    }
     if (token < 0 || token >= V)
         return rlk_kfail(&run->x.detail, RLK_K_EINTERNAL, "sample %d: no token can be drawn (logits are not numbers)",
                          s);
     p->token[p->length] = token;
     p->length++;
-    return rlk_exec_download(&run->x, &p->rollout[p->length - p->prompt - 1], (float *)d->y.p[0] + row * V + token,
+    return rlk_exec_download(&run->x, &p->rollout[p->length - p->prompt - 1], (float *)d->turn.y.p[0] + row * V + token,
                              sizeof(float));
 }
 
@@ -183,7 +194,7 @@ static bool ended(const struct rlk_train *run, const struct rlki_sample *p)
 }
 
 /* The batch of iteration 0 (whole prompts) or of a later one (one token of every live sample). */
-static int make_batch(struct decode *d, int64_t iteration)
+static void make_batch(struct decode *d, int64_t iteration)
 {
     struct rlk_train *run = d->run;
     d->tokens = 0;
@@ -197,25 +208,42 @@ static int make_batch(struct decode *d, int64_t iteration)
             d->id_of[d->tokens] = (uint64_t)d->who[i];
         }
     }
-    return rlk_batch_new(&run->x, &run->roll.lat, d->live, d->length, d->first, &d->batch);
+    d->turn = (struct rlki_turn){.run = run,
+                                 .ids = d->ids,
+                                 .cache_row = d->cache_row,
+                                 .first = d->first,
+                                 .id_of = d->id_of,
+                                 .k_cache = d->k_cache,
+                                 .v_cache = d->v_cache};
+}
+
+/* One pass as it stands, its memory given back by the caller. */
+static int eager(struct decode *d, int64_t iteration)
+{
+    struct rlk_train *run = d->run;
+    int rc = rlk_batch_new(&run->x, &run->roll.lat, d->live, d->length, d->first, &d->turn.batch);
+    if (!rc && iteration <= 1)
+        rc = rlki_room(run, rlki_turn_pass, &d->turn);
+    return rc ? rc : rlki_turn_pass(&d->turn);
 }
 
 static int iterate(struct decode *d, int64_t iteration)
 {
     struct rlk_train *run = d->run;
+    const bool graphs = iteration && rlki_captures(run);
+    if (graphs)
+        rlki_decoder_swap(run);
     const struct rlki_mark mark = rlki_frame_mark(run);
-    int rc = make_batch(d, iteration), live = 0;
+    int live = 0;
+    make_batch(d, iteration);
     rlki_rec_phase(run, iteration ? "rollout-decode" : "rollout-prefill");
     rlki_rec_work(run, 0, iteration);
     rlki_rec_pass(run, "fwd");
+    int rc = tell_batch(run, d);
     if (!rc)
-        rc = tell_batch(run, d);
-    if (!rc && iteration <= 1)
-        rc = rlki_room(run, one_pass, d);
+        rc = graphs ? rlki_decode(&d->turn, d->live) : eager(d, iteration);
     if (!rc)
-        rc = one_pass(d);
-    if (!rc)
-        rc = rlk_exec_download(&run->x, d->drawn, d->token.p[0], (size_t)d->tokens * sizeof *d->drawn);
+        rc = take_drawn(d);
     int64_t row = -1;
     for (int i = 0; !rc && i < d->live; i++) {
         row += d->length[i];
@@ -226,9 +254,13 @@ static int iterate(struct decode *d, int64_t iteration)
     d->live = live;
     if (!rc)
         tell_sequences(run, d);
-    rlk_batch_free(&run->x, d->batch);
-    d->batch = NULL;
+    if (!graphs)
+        rlk_batch_free(&run->x, d->turn.batch);
+    d->turn.batch = NULL;
     rlki_frame_back(run, mark);
+    if (graphs)
+        rlki_decoder_swap(run);
+    rlki_lap(run, iteration ? RLKI_TIME_DECODE : RLKI_TIME_PREFILL);
     return rc;
 }
 
@@ -273,24 +305,23 @@ static int decode_alloc(struct decode *d)
     d->first = calloc(n, sizeof *d->first);
     d->ids = calloc(most, sizeof *d->ids);
     d->id_of = calloc(most, sizeof *d->id_of);
-    d->drawn = calloc(most, sizeof *d->drawn);
+    d->drawn = calloc(2 * most, sizeof *d->drawn);
     if (!d->k_cache || !d->v_cache || !d->who || !d->cache_row || !d->length || !d->first || !d->ids || !d->id_of ||
         !d->drawn)
         return rlki_fail_memory(run, "the rollout");
     const int64_t width = run->rec.cache_rows * (s->kv_heads / run->roll.lat.tp) * s->head_dim;
-    void *zeros = calloc((size_t)width, rlk_ktype_bytes(T));
-    if (!zeros)
-        return rlki_fail_memory(run, "the cache");
+    const bool graphs = rlki_captures(run);
+    if (graphs) /* the caches lie where the graphs know them */
+        rlki_decoder_swap(run);
     for (int l = 0; !rc && l < 2 * s->layers; l++) {
         struct rlki_ptrs *c = l % 2 ? &d->v_cache[l / 2] : &d->k_cache[l / 2];
         rc = rlki_frame_take(run, &run->roll, NULL, width, T, c);
         /* Defined bytes everywhere: the recorder digests whole caches. */
         for (int i = 0; !rc && i < run->roll.held; i++)
-            rc = rlk_exec_upload(&run->x, c->p[i], zeros, (size_t)width * rlk_ktype_bytes(T));
+            rc = rlk_exec_zero(&run->x, c->p[i], (size_t)width * rlk_ktype_bytes(T));
     }
-    if (!rc)
-        rc = rlk_exec_sync(&run->x);
-    free(zeros);
+    if (graphs)
+        rlki_decoder_swap(run);
     if (!rc)
         tell_caches(run, d);
     return rc;
@@ -300,6 +331,9 @@ int rlki_rollout(struct rlk_train *run)
 {
     struct decode d = {.run = run};
     const struct rlki_mark mark = rlki_frame_mark(run);
+    rlki_decoder_swap(run);
+    const struct rlki_mark decoder = rlki_frame_mark(run);
+    rlki_decoder_swap(run);
     run->in_rollout = true;
     rlk_policy_side(run->policy, RLK_SIDE_ROLLOUT);
     make_prompts(run);
@@ -324,6 +358,9 @@ int rlki_rollout(struct rlk_train *run)
     rlk_policy_side(run->policy, RLK_SIDE_TRAINING);
     run->in_rollout = false;
     rlki_frame_back(run, mark);
+    rlki_decoder_swap(run);
+    rlki_frame_back(run, decoder);
+    rlki_decoder_swap(run);
     free(d.k_cache);
     free(d.v_cache);
     free(d.who);

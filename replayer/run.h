@@ -5,8 +5,10 @@
  *  tensors.c  memory of the ranks: the frame, parameters cut and put together
  *  layers.c   the policy forward, recomputed, and backward
  *  rollout.c  prompts and KV-cache decode
+ *  decode.c   decode by captured graphs
  *  grpo.c     rewards, advantages, losses and their sums
  *  train.c    the step
+ *  times.c    what it takes
  *  record.c   the listener of the operators, and events of our own, through the tap
  *  facts.c    what the cross-layout report is made of: log-probabilities by sample, hashes of weight versions
  *  plant.c, plant_math.c  faults
@@ -59,7 +61,8 @@ static inline int rlki_layer_param(int layer, enum rlki_slot slot)
 }
 int rlki_model_params(const struct rlk_model_shape *shape, struct rlki_weight **out, int *n);
 /* Logical values, rows x cols. Depends on (seed, ordinal of the parameter, element) only. */
-void rlki_model_fill(const struct rlki_weight *weight, uint64_t seed, uint32_t ordinal, uint16_t *out);
+void rlki_model_fill(struct rlk_pool *pool, const struct rlki_weight *weight, uint64_t seed, uint32_t ordinal,
+                     uint16_t *out);
 #define RLKI_GENERATOR "rlk.init.philox/1"
 #define RLKI_DEVIATION 0.02f /* of matrices */
 #define RLKI_ZEROS "zeros"
@@ -99,7 +102,8 @@ struct rlki_rec {
     size_t nknown, room;
     bool failed;
     bool muted;    /* what happens is not told, only kept account of */
-    void *staging; /* host copy of the tensor that is told, where it is on a device */
+    int ordinal;   /* of the device whose tensors the recorder digests there; -1 = they are copied to the host */
+    void *staging; /* host copy of the tensor that is told, where it is on a device and cannot be digested there */
     size_t staged;
     const char *program; /* the text of meta `rlktrain.program`; NULL = made from the options */
     /* Inputs of the next operator that it does not announce itself: a cache, token ids, the gradient it adds to. */
@@ -244,6 +248,20 @@ struct rlki_frame { /* memory of activations: taken in order, given back to a ma
         size_t size, used;
     } * chunk;
     int chunks, at;
+    /* Of tensors by token: taken as if the batch had `rows` rows at least, and shown from row `first` on. */
+    int64_t rows, first;
+};
+
+#define RLKI_CAPTURE 4 /* sequences of a captured decode pass, at most */
+struct rlki_decoder {  /* decode.c: what outlives a rollout */
+    struct rlki_frame frame;
+    void *workspace;
+    size_t workspace_bytes;
+    int roomed; /* the workspace fits so many sequences */
+    struct rlk_batch *batch[RLKI_CAPTURE + 1], *whole;
+    int sequences;            /* of `whole` */
+    struct rlk_graph **graph; /* [first row / RLKI_CAPTURE][sequences - 1] */
+    int graphs;
 };
 
 struct rlki_sample {
@@ -254,6 +272,28 @@ struct rlki_sample {
 };
 
 enum { RLKI_METRICS = 64 };
+
+/* Seconds of a step: its parts, then what is inside them. */
+enum rlki_time {
+    RLKI_TIME_ROLLOUT,
+    RLKI_TIME_PREPARE,
+    RLKI_TIME_REF,
+    RLKI_TIME_OLD,
+    RLKI_TIME_TRAIN,
+    RLKI_TIME_WEIGHTS,
+    RLKI_TIME_STEP,
+    RLKI_TIME_PREFILL,
+    RLKI_TIME_DECODE,
+    RLKI_TIME_ZERO,
+    RLKI_TIME_FORWARD,
+    RLKI_TIME_LOSS,
+    RLKI_TIME_BACKWARD,
+    RLKI_TIME_GRAD_NORM,
+    RLKI_TIME_OPTIMIZER,
+    RLKI_TIME_EXPORT,
+    RLKI_TIME_HASH,
+    RLKI_TIMES
+};
 
 struct rlk_train {
     struct rlk_train_options opt;
@@ -269,6 +309,7 @@ struct rlk_train {
     float *rope;
     int64_t positions;
     struct rlki_frame frame;
+    struct rlki_decoder decoder;
     struct rlki_sample *sample;
     int *order;                    /* samples as they are packed into micro-batches */
     struct rlki_micro *scored;     /* micro-batches of log_probs, where training packs otherwise; else NULL */
@@ -286,7 +327,10 @@ struct rlk_train {
     struct rlk_metric metric[RLKI_METRICS];
     int metrics;
     double grad_norm;
-    double seconds[8];
+    struct {
+        double start, part, lap; /* clocks */
+        double seconds[RLKI_TIMES];
+    } times;
     /* views for facts */
     const int32_t **f_sequence;
     const float **f_logp[4];
@@ -344,7 +388,28 @@ int rlki_backward(struct rlki_pass *p, const struct rlki_ptrs *dlogp);
 const struct rlki_ptrs *rlki_head(const struct rlk_train *run, const struct rlki_ptrs *weight);
 struct rlk_logp rlki_head_args(const struct rlki_pass *p);
 
-/* ---- rollout.c, grpo.c ---- */
+/* ---- rollout.c, decode.c, grpo.c ---- */
+
+struct rlki_turn { /* one pass of the rollout over its live samples */
+    struct rlk_train *run;
+    struct rlk_batch *batch;
+    const int32_t *ids, *cache_row, *first; /* by token; by sequence */
+    const uint64_t *id_of;                  /* by token: its sample */
+    struct rlki_ptrs *k_cache, *v_cache;
+    struct rlki_ptrs z, y, token; /* logits, log-softmax, drawn ids */
+};
+/* Forward, logits, drawn tokens, log-softmax. arg = struct rlki_turn. */
+int rlki_turn_pass(void *arg);
+/* Are decode passes captured? */
+static inline bool rlki_captures(const struct rlk_train *run)
+{
+    return run->x.device != RLK_DEVICE_CPU && !run->opt.eager_decode;
+}
+/* Memory of the decode passes in place of the run's, and back: the same addresses in every rollout. */
+void rlki_decoder_swap(struct rlk_train *run);
+/* A pass of n sequences of one token by replays, then told. t->batch is set. Between two swaps. */
+int rlki_decode(struct rlki_turn *t, int n);
+void rlki_decoder_release(struct rlk_train *run);
 
 int rlki_rollout(struct rlk_train *run);
 /* Token `at` of the prompt of a group of samples. */
@@ -421,6 +486,20 @@ int rlki_run_open(struct rlk_train *run);
 int rlki_alloc_samples(struct rlk_train *run);
 /* The metrics of a step into run->metric, told as they are made. */
 void rlki_metrics(struct rlk_train *run, const struct rlki_totals *t);
+void rlki_metric(struct rlk_train *run, const char *name, double value);
+
+/* ---- times.c: what a step takes. A border waits for the device. ---- */
+
+void rlki_times_begin(struct rlk_train *run);
+void rlki_times_part(struct rlk_train *run, enum rlki_time part); /* it ends here, the next one begins */
+void rlki_lap(struct rlk_train *run, enum rlki_time inside);      /* since the border before; adds up */
+void rlki_times_tell(struct rlk_train *run);                      /* metrics perf/... */
+
+/* Operators are called and nothing is to be told of it: a measurement, or a graph that is captured or filled. */
+static inline bool rlki_quiet(const struct rlk_train *run)
+{
+    return run->x.measuring || run->x.silent;
+}
 
 static inline int rlki_fail_memory(struct rlk_train *run, const char *what)
 {

@@ -35,11 +35,13 @@ int rlki_frame_take(struct rlk_train *run, const struct rlk_world *w, const stru
                     enum rlk_ktype type, struct rlki_ptrs *out)
 {
     for (int i = 0; i < w->held; i++) {
-        const int64_t n = (b ? rlk_batch_local(b, rlk_world_cp(w, i)) : 1) * width;
+        const int64_t local = b ? rlk_batch_local(b, rlk_world_cp(w, i)) : 1;
+        const int64_t n = (b && run->frame.rows > local ? run->frame.rows : local) * width;
         /* Never NULL: an empty part is a buffer too, whose producer the recorder can know. */
-        out->p[i] = frame_bytes(run, (size_t)(n ? n : 1) * rlk_ktype_bytes(type));
-        if (!out->p[i])
+        char *p = frame_bytes(run, (size_t)(n ? n : 1) * rlk_ktype_bytes(type));
+        if (!p)
             return rlki_fail_memory(run, "activations");
+        out->p[i] = p + (b ? (size_t)(run->frame.first * width) * rlk_ktype_bytes(type) : 0);
         rlki_rec_fresh_device(run, out->p[i]);
     }
     return 0;
@@ -102,13 +104,10 @@ int rlki_param_alloc(struct rlk_train *run, const struct rlk_world *w, const str
         if (!out->p[i])
             return rlki_fail_memory(run, p->name);
         rlki_rec_fresh_device(run, out->p[i]);
-        void *zeros = calloc(1, bytes + 1);
-        const int rc = zeros ? rlk_exec_upload(&run->x, out->p[i], zeros, bytes) : RLK_K_ENOMEM;
-        const int synced = rc ? rc : rlk_exec_sync(&run->x);
+        const int rc = rlk_exec_zero(&run->x, out->p[i], bytes);
         rlki_rec_written(run, out->p[i]);
-        free(zeros);
-        if (synced)
-            return synced;
+        if (rc)
+            return rc;
     }
     return 0;
 }

@@ -6,18 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const enum rlk_ktype T = RLK_K_BF16, F = RLK_K_FP32;
-
-enum part { PART_ROLLOUT, PART_REF, PART_OLD, PART_TRAIN, PART_WEIGHTS, PART_PREPARE, PART_STEP };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void rlk_train_options_init(struct rlk_train_options *o)
 {
@@ -154,7 +144,7 @@ static int seed_parameter(struct rlk_train *run, int p)
         rc = rlk_folder_read(run->opt.folder, w->name, w->ndim, w->rows, w->cols, bits, wide, &run->x.detail);
     if (!rc) {
         if (!run->opt.folder)
-            rlki_model_fill(w, run->opt.seed, (uint32_t)p, bits);
+            rlki_model_fill(run->pool, w, run->opt.seed, (uint32_t)p, bits);
         for (size_t i = 0; i < n && !run->opt.folder; i++) {
             const uint32_t u = (uint32_t)bits[i] << 16;
             memcpy(&wide[i], &u, 4);
@@ -211,11 +201,13 @@ static int update_weights(struct rlk_train *run, int64_t version)
             rc = rlki_param_cut(run, &run->roll, w, T, logical, &run->rweight[p], skip);
         free(logical);
     }
+    rlki_lap(run, RLKI_TIME_EXPORT);
     if (!rc) {
         rlki_rec_weights(run, &run->train, label, "trainer", run->weight);
         rlki_rec_weights(run, &run->roll, label, "rollout", run->rweight);
         rc = rlki_rec_hashes(run, label);
     }
+    rlki_lap(run, RLKI_TIME_HASH);
     return rc;
 }
 
@@ -225,6 +217,8 @@ int rlki_run_open(struct rlk_train *run)
     if (run->opt.threads != 1)
         run->pool = rlk_pool_new(run->opt.threads);
     rc = rlk_exec_init(&run->x, run->opt.device, NULL, run->pool);
+    if (!rc)
+        rc = rlk_exec_own_stream(&run->x);
     run->policy = rlk_policy_new();
     run->x.policy = run->policy;
     if (!rc && !run->policy)
@@ -298,9 +292,11 @@ void rlk_train_free(struct rlk_train *run)
         struct rlki_ptrs *const sets[] = {run->weight, run->ref, run->master, run->m, run->v, run->grad, run->rweight};
         for (int k = 0; k < 7; k++)
             free_set(run, sets[k]);
+        rlki_decoder_release(run);
         rlki_frame_release(run);
         rlk_exec_free(&run->x, run->rope);
         rlk_exec_free(&run->x, run->workspace);
+        rlk_exec_drop_stream(&run->x);
     }
     for (int i = 0; run->sample && i < run->opt.samples; i++) {
         free(run->sample[i].token);
@@ -436,6 +432,7 @@ static int train_micro(struct rlk_train *run, int mb, struct rlki_totals *totals
         rc = score(&p);
     if (!rc)
         rc = rlki_micro_store(run, &m, &p.logp, 2);
+    rlki_lap(run, RLKI_TIME_FORWARD);
     if (!rc)
         rlki_rec_train_logprobs(run, &m, &p.logp);
     if (!rc)
@@ -445,8 +442,10 @@ static int train_micro(struct rlk_train *run, int mb, struct rlki_totals *totals
         rc = rlki_entropy(run, &m, &p, totals);
         rlki_frame_back(run, inner);
     }
+    rlki_lap(run, RLKI_TIME_LOSS);
     if (!rc)
         rc = rlki_backward(&p, &g);
+    rlki_lap(run, RLKI_TIME_BACKWARD);
     run->micro = NULL;
     rlki_rec_micro(run, NULL);
     rlki_regroup_end(run);
@@ -464,14 +463,9 @@ static int zero_gradients(struct rlk_train *run)
     rlki_rec_pass(run, "");
     rlki_rec_begin(run, &run->train, "optimizer", "rlk.zero", "rlk.zero/portable/1");
     for (int p = 0; !rc && p < run->params; p++)
-        for (int i = 0; !rc && i < run->train.held; i++) {
-            const size_t bytes = (size_t)rlki_local_elements(&run->train, &run->param[p], i) * sizeof(float);
-            void *zeros = calloc(1, bytes + 1);
-            rc = zeros ? bytes ? rlk_exec_upload(&run->x, run->grad[p].p[i], zeros, bytes) : 0 : RLK_K_ENOMEM;
-            if (!rc)
-                rc = rlk_exec_sync(&run->x);
-            free(zeros);
-        }
+        for (int i = 0; !rc && i < run->train.held; i++)
+            rc = rlk_exec_zero(&run->x, run->grad[p].p[i],
+                               (size_t)rlki_local_elements(&run->train, &run->param[p], i) * sizeof(float));
     for (int p = 0; p < run->params; p++) {
         char name[96];
         snprintf(name, sizeof name, "%s.grad", run->param[p].name);
@@ -525,6 +519,7 @@ static int optimize(struct rlk_train *run)
 {
     const struct rlk_train_options *o = &run->opt;
     int rc = gradient_norm(run);
+    rlki_lap(run, RLKI_TIME_GRAD_NORM);
     for (int p = 0; !rc && p < run->params; p++) {
         const struct rlki_weight *w = &run->param[p];
         const struct rlk_adamw a = {"optimizer",
@@ -573,12 +568,16 @@ static int update(struct rlk_train *run, struct rlki_totals *totals)
 {
     rlki_rec_phase(run, "actor_train");
     int rc = zero_gradients(run);
+    rlki_lap(run, RLKI_TIME_ZERO);
     for (int mb = 0; !rc && mb < run->opt.micro_batches; mb++)
         rc = train_micro(run, mb, totals);
-    return rc ? rc : optimize(run);
+    if (!rc)
+        rc = optimize(run);
+    rlki_lap(run, RLKI_TIME_OPTIMIZER);
+    return rc;
 }
 
-static void metric(struct rlk_train *run, const char *name, double value)
+void rlki_metric(struct rlk_train *run, const char *name, double value)
 {
     if (run->metrics < RLKI_METRICS)
         run->metric[run->metrics++] = (struct rlk_metric){name, value};
@@ -594,55 +593,27 @@ void rlki_metrics(struct rlk_train *run, const struct rlki_totals *t)
         tokens += (double)(run->sample[s].length - run->sample[s].prompt);
         total += (double)run->sample[s].length;
     }
-    metric(run, "train/loss", t->sum[RLKI_SUM_LOSS] / weight);
-    metric(run, "train/pg_loss", t->sum[RLKI_SUM_PG] / weight);
-    metric(run, "train/entropy_loss", t->entropy / weight);
-    metric(run, "train/pg_clipfrac", t->sum[RLKI_SUM_CLIP] / weight);
-    metric(run, "train/ppo_kl", t->sum[RLKI_SUM_PPO_KL] / weight);
-    metric(run, "train/train_rollout_logprob_abs_diff", t->sum[RLKI_SUM_ABS] / weight);
-    metric(run, "train/train_current_rollout_logprob_mismatch_count", t->mismatches / samples);
-    metric(run, "train/train_current_rollout_logprob_max_abs_diff", t->max_abs);
-    metric(run, "train/train_current_rollout_logprob_numel", tokens / samples);
-    metric(run, "train/kl_loss", t->sum[RLKI_SUM_KL] / weight);
-    metric(run, "train/ois", t->sum[RLKI_SUM_OIS] / weight);
-    metric(run, "train/tis", t->sum[RLKI_SUM_OIS] / weight);
-    metric(run, "train/tis_clipfrac", 0.0);
-    metric(run, "train/tis_abs", fabs(t->sum[RLKI_SUM_OIS] / weight - 1.0));
-    metric(run, "train/grad_norm", run->grad_norm);
-    metric(run, "train/lr-pg_0", (double)run->opt.lr);
-    metric(run, "train/lr-pg_1", (double)run->opt.lr);
-    metric(run, "train/global_batch_size", samples);
-    metric(run, "train/step", (double)run->step);
-    metric(run, "tokens/sample_count", samples);
-    metric(run, "tokens/token_count", total);
-}
-
-/* Multiply-adds of the matrices only, 2 FLOP each: forward 2*N*tokens with N = elements of the matrices (embedding
- * look-up apart, a tied head counted), training 4 times that (forward, recomputation, and a backward of two). */
-static void rates(struct rlk_train *run)
-{
-    const double *s = run->seconds;
-    double weights = 0.0, tokens = 0.0;
-    for (int p = run->opt.model.tied ? 0 : 1; p < run->params; p++)
-        if (run->param[p].ndim == 2)
-            weights += (double)run->param[p].rows * (double)run->param[p].cols;
-    for (int i = 0; i < run->opt.samples; i++)
-        tokens += (double)run->sample[i].length;
-    const double forward = 2.0 * weights * tokens * 1e-12;
-    const double train = s[PART_REF] + s[PART_OLD] + s[PART_TRAIN];
-    metric(run, "perf/update_weights_time", s[PART_WEIGHTS]);
-    metric(run, "perf/data_preprocess_time", s[PART_PREPARE]);
-    metric(run, "perf/train_wait_time", s[PART_STEP] - train);
-    metric(run, "perf/ref_log_probs_time", s[PART_REF]);
-    metric(run, "perf/log_probs_time", s[PART_OLD]);
-    metric(run, "perf/actor_train_time", s[PART_TRAIN]);
-    metric(run, "perf/train_time", train);
-    metric(run, "perf/log_probs_tflops", forward / s[PART_OLD]);
-    metric(run, "perf/ref_log_probs_tflops", forward / s[PART_REF]);
-    metric(run, "perf/actor_train_tflops", 4.0 * forward / s[PART_TRAIN]);
-    metric(run, "perf/actor_train_tok_per_s", tokens / s[PART_TRAIN]);
-    metric(run, "perf/step_time", s[PART_STEP]);
-    metric(run, "perf/wait_time_ratio", (s[PART_STEP] - train) / s[PART_STEP]);
+    rlki_metric(run, "train/loss", t->sum[RLKI_SUM_LOSS] / weight);
+    rlki_metric(run, "train/pg_loss", t->sum[RLKI_SUM_PG] / weight);
+    rlki_metric(run, "train/entropy_loss", t->entropy / weight);
+    rlki_metric(run, "train/pg_clipfrac", t->sum[RLKI_SUM_CLIP] / weight);
+    rlki_metric(run, "train/ppo_kl", t->sum[RLKI_SUM_PPO_KL] / weight);
+    rlki_metric(run, "train/train_rollout_logprob_abs_diff", t->sum[RLKI_SUM_ABS] / weight);
+    rlki_metric(run, "train/train_current_rollout_logprob_mismatch_count", t->mismatches / samples);
+    rlki_metric(run, "train/train_current_rollout_logprob_max_abs_diff", t->max_abs);
+    rlki_metric(run, "train/train_current_rollout_logprob_numel", tokens / samples);
+    rlki_metric(run, "train/kl_loss", t->sum[RLKI_SUM_KL] / weight);
+    rlki_metric(run, "train/ois", t->sum[RLKI_SUM_OIS] / weight);
+    rlki_metric(run, "train/tis", t->sum[RLKI_SUM_OIS] / weight);
+    rlki_metric(run, "train/tis_clipfrac", 0.0);
+    rlki_metric(run, "train/tis_abs", fabs(t->sum[RLKI_SUM_OIS] / weight - 1.0));
+    rlki_metric(run, "train/grad_norm", run->grad_norm);
+    rlki_metric(run, "train/lr-pg_0", (double)run->opt.lr);
+    rlki_metric(run, "train/lr-pg_1", (double)run->opt.lr);
+    rlki_metric(run, "train/global_batch_size", samples);
+    rlki_metric(run, "train/step", (double)run->step);
+    rlki_metric(run, "tokens/sample_count", samples);
+    rlki_metric(run, "tokens/token_count", total);
 }
 
 static void fill_facts(struct rlk_train *run, int64_t step, struct rlk_train_facts *facts)
@@ -659,48 +630,51 @@ static void fill_facts(struct rlk_train *run, int64_t step, struct rlk_train_fac
                                       run->metrics,   run->metric};
 }
 
+/* One part of a step; the losses' sums go to *totals. */
+static int part_of_step(struct rlk_train *run, enum rlki_time part, struct rlki_totals *totals)
+{
+    int rc = 0;
+    if (part == RLKI_TIME_ROLLOUT)
+        rc = rlki_rollout(run);
+    else if (part == RLKI_TIME_REF)
+        rc = log_probs(run, "ref_log_probs", run->ref, 0);
+    else if (part == RLKI_TIME_OLD)
+        rc = log_probs(run, "log_probs", run->weight, 1);
+    else if (part == RLKI_TIME_TRAIN)
+        rc = update(run, totals);
+    if (!rc && part == RLKI_TIME_TRAIN) {
+        rlki_metrics(run, totals);
+        rlki_rec_readbacks(run);
+    }
+    if (!rc && part == RLKI_TIME_WEIGHTS) {
+        rlki_rec_step(run, run->step + 1);
+        rc = update_weights(run, run->step + 2);
+    }
+    if (!rc && part == RLKI_TIME_PREPARE)
+        rlki_rewards(run);
+    return rc;
+}
+
 int rlk_train_step(struct rlk_train *run, struct rlk_train_facts *facts, struct rlk_kdetail *detail)
 {
+    static const enum rlki_time order[] = {RLKI_TIME_ROLLOUT, RLKI_TIME_PREPARE, RLKI_TIME_REF,
+                                           RLKI_TIME_OLD,     RLKI_TIME_TRAIN,   RLKI_TIME_WEIGHTS};
     struct rlki_totals totals = {0};
-    const double start = now();
-    double at = start;
     int rc = 0;
     run->metrics = 0;
     rlki_keep_nothing(run);
     rlki_rec_step(run, run->step);
-    for (int part = PART_ROLLOUT; !rc && part <= PART_WEIGHTS; part++) {
-        if (part == PART_ROLLOUT)
-            rc = rlki_rollout(run);
-        else if (part == PART_REF)
-            rc = log_probs(run, "ref_log_probs", run->ref, 0);
-        else if (part == PART_OLD)
-            rc = log_probs(run, "log_probs", run->weight, 1);
-        else if (part == PART_TRAIN)
-            rc = update(run, &totals);
-        if (!rc && part == PART_TRAIN) {
-            rlki_metrics(run, &totals);
-            rlki_rec_readbacks(run);
-        }
-        if (!rc && part == PART_WEIGHTS) {
-            rlki_rec_step(run, run->step + 1);
-            rc = update_weights(run, run->step + 2);
-        }
-        const double t = now();
-        run->seconds[part] = t - at;
-        at = t;
-        if (part == PART_ROLLOUT) {
-            rlki_rewards(run);
-            run->seconds[PART_PREPARE] = now() - at;
-            at = now();
-        }
+    rlki_times_begin(run);
+    for (size_t k = 0; !rc && k < sizeof order / sizeof order[0]; k++) {
+        rc = part_of_step(run, order[k], &totals);
+        rlki_times_part(run, order[k]);
     }
-    run->seconds[PART_STEP] = now() - start;
     if (rc) {
         if (detail)
             *detail = run->x.detail;
         return rc;
     }
-    rates(run);
+    rlki_times_tell(run);
     if (facts)
         fill_facts(run, run->step, facts);
     run->step++;

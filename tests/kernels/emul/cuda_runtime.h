@@ -72,7 +72,33 @@ cudaError_t cudaMalloc(void **p, size_t n);
 cudaError_t cudaFree(void *p);
 cudaError_t cudaMemcpyAsync(void *d, const void *s, size_t n, int kind, cudaStream_t);
 cudaError_t cudaMemsetAsync(void *d, int v, size_t n, cudaStream_t);
-static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return 0; }
+/* Capture notes kernels (with their arguments), copies and memsets, and runs none; on any stream, since there is one. As on
+ * a GPU, memory cannot be had nor anything waited for meanwhile. */
+typedef struct emul_graph *cudaGraph_t, *cudaGraphExec_t;
+enum { cudaStreamNonBlocking = 1, cudaStreamCaptureModeThreadLocal = 1 };
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned);
+cudaError_t cudaStreamDestroy(cudaStream_t s);
+cudaError_t cudaStreamSynchronize(cudaStream_t);
+cudaError_t cudaStreamBeginCapture(cudaStream_t, int);
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t *);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *, cudaGraph_t, unsigned long long);
+cudaError_t cudaGraphDestroy(cudaGraph_t);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t);
+static inline cudaError_t cudaMallocHost(void **p, size_t n) { *p = malloc(n); return *p ? 0 : 2; }
+static inline cudaError_t cudaFreeHost(void *p) { free(p); return 0; }
+static inline cudaError_t cudaGetDevice(int *) { return 1; } /* no driver knows this memory */
+
+struct emul_config {
+    dim3 grid, block;
+    size_t shared;
+    emul_config(dim3 g, dim3 b, size_t s = 0, cudaStream_t = nullptr) : grid(g), block(b), shared(s) {}
+};
+template <typename F, typename... A> void emul_start(F f, emul_config c, A... a)
+{
+    emul_run(c.grid, c.block, c.shared, [=] { f(a...); });
+}
+
 template <typename F> cudaError_t cudaFuncSetAttribute(F, int, int) { return 0; }
 
 #endif

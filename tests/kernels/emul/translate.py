@@ -30,7 +30,8 @@ for m in re.finditer(r"<<<", text):
     end = text.index(">>>", m.end())
     stop = closing(text, end + 3)
     out += text[at:start]
-    out += f"emul_start([=](dim3 g_, dim3 b_, size_t s_ = 0, cudaStream_t = nullptr) {{ emul_run(g_, b_, s_, [=] {{ {text[start:m.start()]}{text[end + 3:stop]}; }}); }}, {text[m.end():end]})"
+    kernel, config, args = text[start:m.start()], text[m.end():end], text[end + 4:stop - 1]
+    out += f"emul_start([](auto... v_) {{ {kernel}(v_...); }}, emul_config({config}), {args})"  # arguments by value, as on a GPU
     at = stop
 out += text[at:]
-open(sys.argv[2], "w").write('#include "cuda_runtime.h"\ntemplate <typename F, typename... A> static void emul_start(F f, A... a) { f(a...); }\n' + out)
+open(sys.argv[2], "w").write('#include "cuda_runtime.h"\n' + out)
