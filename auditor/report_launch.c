@@ -16,32 +16,46 @@ static bool expected(const struct rlk_report_options *o, uint64_t size)
     return false;
 }
 
+/* The k-th size that decode d ran with, 0 = no more. Above the largest expected size an engine runs a batch without a
+ * graph, or in parts: as many of that size as fit, and the rest. */
+static uint64_t part_of(const struct rlki_decode *d, uint64_t most, int k)
+{
+    if (!d->graphs || d->size <= most || !most)
+        return k ? 0 : d->size;
+    return k == 0 ? most : k == 1 ? d->size % most : 0;
+}
+
 /* Sizes of decode for which a graph ran, ascending, and whether each expected size that occurred is among them. */
 static json_t *captured(const struct rlki_run_facts *f, const struct rlk_report_options *o, bool *sizes, bool *eager)
 {
     json_t *list = json_array();
+    uint64_t most = 0, part;
     *sizes = true;
     *eager = false;
+    for (uint32_t i = 0; i < o->nsizes; i++)
+        most = o->sizes[i] > most ? o->sizes[i] : most;
     for (uint64_t at = 0;;) {
         uint64_t size = UINT64_MAX;
         bool graph = false;
         for (size_t i = 0; i < f->ndecode; i++)
-            if (f->decode[i].size > at && f->decode[i].size < size)
-                size = f->decode[i].size;
+            for (int k = 0; (part = part_of(&f->decode[i], most, k)); k++)
+                if (part > at && part < size)
+                    size = part;
         if (size == UINT64_MAX)
             break;
         at = size;
-        for (size_t i = 0; i < f->ndecode; i++) {
-            const struct rlki_decode *d = &f->decode[i];
-            if (d->size != size)
-                continue;
-            graph |= d->graphs != 0;
-            *eager |= expected(o, size) && !d->graphs;
-        }
+        for (size_t i = 0; i < f->ndecode; i++)
+            for (int k = 0; (part = part_of(&f->decode[i], most, k)); k++) {
+                graph |= part == size && f->decode[i].graphs;
+                *eager |= part == size && expected(o, size) && !f->decode[i].graphs;
+            }
         if (graph)
             rlki_add(list, json_integer((json_int_t)size));
         *sizes &= graph == expected(o, size);
     }
+    for (size_t i = 0; i < f->ndecode && most; i++) /* a replay a part */
+        *sizes &= f->decode[i].size <= most || !f->decode[i].graphs ||
+                  f->decode[i].graphs == (f->decode[i].size + most - 1) / most;
     *sizes &= json_array_size(list) != 0;
     return list;
 }

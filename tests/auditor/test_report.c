@@ -19,7 +19,8 @@ enum fault {
     CLEAN,
     NO_LAUNCHES,
     EAGER,             /* one decode iteration of a captured size runs kernels of its own */
-    OTHER_SIZE,        /* a graph is launched for a size that is none of the expected ones */
+    OTHER_SIZE,        /* one graph is launched for a size that is none of the expected ones */
+    SPLIT,             /* a batch of 6 runs as graphs of 4 and of 2 */
     GRAPH_OUTSIDE,     /* a graph is launched in training */
     NO_DEFINITION,     /* a graph is launched of which nothing is known */
     READBACK,          /* one call more than operators */
@@ -127,7 +128,7 @@ static void decode(struct made *m, int64_t step)
 {
     const bool launches = m->fault != NO_LAUNCHES;
     for (int64_t i = 1; i <= 4; i++) {
-        const uint64_t size = m->fault == OTHER_SIZE && i == 1 ? 6 : (uint64_t)(5 - i), shape[1] = {size};
+        const uint64_t size = (m->fault == OTHER_SIZE || m->fault == SPLIT) && i == 1 ? 6 : (uint64_t)(5 - i), shape[1] = {size};
         struct rlk_tensor token = {.name = "token",
                                    .role = RLK_ROLE_OUT,
                                    .dtype = RLK_INT32,
@@ -141,6 +142,8 @@ static void decode(struct made *m, int64_t step)
         e.tensors = &token;
         if (launches && !(m->fault == EAGER && i == 2))
             graph(m, (int64_t)size, step == 0 && m->fault != NO_DEFINITION);
+        if (m->fault == SPLIT && i == 1)
+            graph(m, 7, step == 0);
         e.nlaunches = launches;
         e.launches = &eager;
         put(m, &e);
@@ -362,6 +365,7 @@ static const struct {
     {NO_LAUNCHES, R_GRAPHS, NONE, -1},
     {EAGER, R_GRAPHS, NONE, 0},
     {OTHER_SIZE, R_GRAPHS, NONE, 0},
+    {SPLIT, NONE, NONE, 1},
     {GRAPH_OUTSIDE, R_GRAPHS, NONE, 0},
     {NO_DEFINITION, R_GRAPHS, NONE, 0},
     {READBACK, R_READBACKS, NONE, 0},

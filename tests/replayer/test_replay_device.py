@@ -4,14 +4,37 @@ in a build without CUDA, or with the real ones on a machine that has a GPU.
 usage: test_replay_device.py BIN_DIR
 """
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
 BIN = pathlib.Path(sys.argv[1]).resolve()
+EMULATED = BIN.name == "emulated"
 MINI = ["--model", "qwen3-mini", "--no-times", "--new", "4", "--steps", "1", "--samples", "2", "--group", "2", "--prompt", "12",
         "--micro-batches", "1"]
+
+
+def decode_graphs(where: pathlib.Path) -> None:
+    """Six samples, so parts of 4 and 2, then fewer: by graphs, without, on the CPU: the same lines, the same recording."""
+    lines, options = {}, [*MINI, "--samples", "6", "--new", "5", "--stop-ids", "90", "--steps", "2", "--layout", "tp2cp1"]
+    for name, device in (("cpu", ["cpu"]), ("graphs", ["cuda"]), ("eager", ["cuda", "--decode-graphs", "off"])):
+        ran = subprocess.run([BIN / "rlkrec", "run", "-q", "--level", "op", "-o", where / f"decode-{name}", "--", BIN / "rlktrain", "--device",
+                              *device, *options], capture_output=True, text=True, check=False, env=os.environ | {"EMUL_GRAPHS": "1"})
+        assert ran.returncode == 0, f"{name}: {ran.stderr}"
+        lines[name] = ran.stdout
+        launched = [int(x.split(":")[1]) for x in ran.stderr.splitlines() if x.startswith("graphs launched")]
+        if EMULATED:
+            assert (launched and launched[0] >= 8) if name == "graphs" else not launched, f"{name}: {ran.stderr}"
+    assert lines["cpu"] == lines["graphs"] == lines["eager"], "decode by graphs prints other lines"
+    for other in ("cpu", "eager"):
+        ran = subprocess.run([BIN / "rlkaudit", "first-diff", where / f"decode-{other}", where / "decode-graphs", "--json", "-"], capture_output=True,
+                             text=True, check=False)
+        assert ran.returncode == 0, f"{other} against graphs: {ran.stdout}"
+        coverage = json.loads(ran.stdout)["coverage"]["b"]
+        assert coverage["tensors"] > 2000 and not coverage["not_digested"], coverage
+    print("decode by captured graphs = without = on the CPU")
 
 
 def main() -> None:
@@ -32,6 +55,7 @@ def main() -> None:
                 assert result[run]["equal"] > 500 and result[run]["absent"] == 0, result
             print(f"recorded on {device} at {layout}, replayed on {other} at {to}: {result['replay']['equal']} equal")
         assert printed["cpu"] == printed["cuda"], "the devices print different lines"
+        decode_graphs(where)
 
 
 main()

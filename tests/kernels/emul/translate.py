@@ -31,7 +31,7 @@ for m in re.finditer(r"<<<", text):
     stop = closing(text, end + 3)
     out += text[at:start]
     kernel, config, args = text[start:m.start()], text[m.end():end], text[end + 4:stop - 1]
-    out += f"emul_start([](auto... v_) {{ {kernel}(v_...); }}, emul_config({config}), {args})"  # arguments by value, as on a GPU
+    out += f"emul_start([](const auto &... v_) {{ {kernel}(v_...); }}, emul_config({config}), {args})"  # arguments by value, as on a GPU
     at = stop
 out += text[at:]
 open(sys.argv[2], "w").write('#include "cuda_runtime.h"\n' + out)
