@@ -1,6 +1,6 @@
 """Reads what h200.sh's runs left behind and says in a few lines whether it is right.
 
-usage: judge.py STAGE WORK OUT RLKREC RLKAUDIT     STAGE: grpo train tensors capture profile times sanitize
+usage: judge.py STAGE WORK OUT RLKREC RLKAUDIT     STAGE: a function below
 The runs' output is OUT/NAME.out and OUT/NAME.err, their recordings WORK/NAME.rlk. Exit 0: as it should be.
 """
 import itertools
@@ -25,6 +25,17 @@ def check(good, text):
 def out(name):
     path = OUT / f"{name}.out"
     return path.read_text() if path.exists() else ""
+
+
+def err(name):
+    path = OUT / f"{name}.err"
+    return path.read_text() if path.exists() else ""
+
+
+def events(name):
+    shown = subprocess.run([RLKREC, "info", "--events", WORK / f"{name}.rlk"], capture_output=True, text=True).stdout
+    (OUT / f"{name}.events").write_text(shown[:200000])
+    return shown.splitlines()
 
 
 def info(name):
@@ -73,20 +84,39 @@ def name_of(d):
     return f"step {d['step']} {d['phase']} {d['pass']} {d['module']} {d['op']}@{d['occurrence']} {d['role']}{d['index']} {d['name']}" if d else None
 
 
-def grpo():
-    plain = out("grpo.plain")
-    check(bool(plain), f"unrecorded: {len(plain.splitlines())} lines")
-    for name in ("grpo.a", "grpo.b"):
-        check(plain and out(name) == plain, f"{name}: stdout equal to the unrecorded run's")
-        facts = coverage(name)
-        if facts:
-            missing = sum(v for k, v in facts["coverage"]["not_digested"].items() if k not in FINE)
-            check(missing <= 0.001 * facts["coverage"]["tensors"], f"{name}: {missing} tensors without a digest")
-    rc, found = diff("grpo.a", "grpo.b")
-    check(rc == 0, f"first-diff of two recordings: exit {rc}, compared {found.get('scope', {}).get('compared')}, first {name_of(found.get('first'))}")
+def same_output(plain, name):
+    """The recorded run printed what the unrecorded one did, and has a digest of everything."""
+    check(plain and out(name) == plain, f"{name}: stdout equal to the unrecorded run's")
+    facts = coverage(name)
+    if facts:
+        missing = sum(v for k, v in facts["coverage"]["not_digested"].items() if k not in FINE)
+        check(missing <= 0.001 * facts["coverage"]["tensors"], f"{name}: {missing} tensors without a digest")
+        check(facts["coverage"]["dropped"] == 0, f"{name}: {facts['coverage']['dropped']} events dropped")
+    return facts
+
+
+def clean(a, b):
+    rc, found = diff(a, b)
+    check(rc == 0, f"first-diff {a} {b}: exit {rc}, compared {found.get('scope', {}).get('compared')}, first {name_of(found.get('first'))}")
     if rc == 1:
         for d in found["roots"][:8]:
             print(f"    root {d['root']}: {name_of(d)}")
+
+
+def grpo():
+    plain = out("grpo.plain")
+    check(bool(plain), f"unrecorded: {len(plain.splitlines())} lines")
+    for name in ("grpo.a", "grpo.b", "grpo.profiled"):
+        same_output(plain, name)
+    clean("grpo.a", "grpo.b")
+    clean("grpo.a", "grpo.profiled")
+    print("  under torch.profiler: " + " ".join(err("grpo.profiled").splitlines()[-2:]))
+
+
+def levels():
+    plain = out("grpo.plain")
+    for name in ("levels.launch", "levels.step", "levels.module", "levels.digest"):
+        same_output(plain, name)
 
 
 def losses(text):
@@ -115,8 +145,12 @@ def train():
         else:
             check(rc == 1 and len(true) > 0 and all(kernels), text)
             print(f"       kernels {[k[:1] for k in kernels]} difference {json.dumps(first.get('difference'))[:160]}")
-        roots |= {(d["op"], d["index"]) for d in true}
+        roots |= {(d["op"], d["index"], d["role"]) for d in true}
     print(f"  (operator, output) of all true roots: {sorted(roots)[:12]}")
+    path = OUT / "repeat.json"
+    if path.exists():
+        vary = {(v["op"], v["index"], "out") for v in json.loads(path.read_text())["vary"]}
+        check(roots <= vary, f"a subset of those that do not repeat on their own inputs: {sorted(v[:2] for v in vary)[:12]}; not among them: {sorted(roots - vary)}")
 
 
 def tensors():
@@ -143,16 +177,146 @@ def capture():
 
 
 def profile():
-    found = re.search(r"kernels (\d+) own (\d+)", out("profile"))
-    facts = coverage("profile")
-    if not found or not facts:
-        check(False, f"no count: {out('profile').strip()[:200]}")
-        return
-    m = meta(facts)
-    kernels, own = map(int, found.groups())
-    check(kernels == int(m.get("launches.recorded", -1)), f"torch.profiler: {kernels} kernels, recorded {m.get('launches.recorded')}")
-    check(own == int(m.get("launches.own", -1)), f"torch.profiler: {own} of ours, counted {m.get('launches.own')}, digest launches {m.get('gpu.launches')}")
-    print(f"  counts {({k: v for k, v in m.items() if k.startswith('launches.')})}")
+    """torch.profiler's count of kernels = the launches recorded and those of ours."""
+    plain = re.search(r"kernels (\d+) own (\d+)", err("profile.plain"))
+    check(plain and int(plain[1]) > 0, f"torch.profiler without the recorder: {plain and plain[0]}")
+    for name in ("profile", "profile.late"):
+        found, facts = re.search(r"kernels (\d+) own (\d+)", err(name)), info(name)
+        if not found or not facts:
+            check(False, f"{name}: no count: {err(name).strip()[-300:]}")
+            continue
+        m = meta(facts)
+        kernels, own = map(int, found.groups())
+        before = 1 if name == "profile.late" else 0  # the kernel that started CUDA
+        check(kernels > 0 and kernels == int(m.get("launches.recorded", -1)) - before, f"{name}: torch.profiler {kernels} kernels, recorded {m.get('launches.recorded')}")
+        check(own == int(m.get("launches.own", -1)), f"{name}: torch.profiler {own} of ours, counted {m.get('launches.own')}, digest launches {m.get('gpu.launches')}")
+        print(f"  {name}: {({k: v for k, v in m.items() if k.startswith('launches.')})}")
+
+
+def graph():
+    """Nodes recorded = replays x nodes of the graph, which the driver was asked for."""
+    for name in ("graph", "graph.launch"):
+        found, facts = re.search(r"graphs (\[.*\])", err(name)), info(name)
+        if not found or not facts:
+            check(False, f"{name}: {err(name).strip()[-300:]}")
+            continue
+        want = json.loads(found[1])
+        lines = events(name)
+        definitions = [x for x in lines if "graph.definition" in x]
+        replays = sum("cuGraphLaunch" in x for x in lines)
+        nodes = [len(re.findall(r" graph=", d)) for d in definitions]
+        check(nodes == [n for n, _ in want], f"{name}: nodes of the definitions {nodes}, of the graphs {want}")
+        check(replays == sum(r for _, r in want) > 0, f"{name}: {replays} replays recorded")
+        m = meta(facts)
+        total = {k: int(v) for k, v in m.items() if k.startswith("launches.")}
+        check(total["launches.seen"] == sum(v for k, v in total.items() if k != "launches.seen"), f"{name}: {total}")
+
+
+OUTPUT = re.compile(r"^#\d+ (r\d+ s\S+ .*?)( \| .*)$")
+
+
+def outputs(name, steps):
+    """{(who, output): digest} of the operators' outputs of some steps, with payload marks; the steps there are."""
+    found, seen = {}, set()
+    for line in events(name):
+        m = OUTPUT.match(line)
+        if not m:
+            continue
+        step = int(m[1].split()[1][1:])
+        seen.add(step)
+        for part in m[2].split(" | "):
+            if part.startswith("out") and step in steps:
+                who = (m[1], part.split(" ")[0])
+                found.setdefault(who, []).append(part)
+    return found, seen
+
+
+def options():
+    whole, steps = outputs("options.all", range(100))
+    check(len(steps) >= 6, f"all: steps {sorted(steps)}")
+    for name, want in (("options.every", {0, 2, 4, 6}), ("options.last", set(sorted(steps)[-2:]))):
+        got, seen = outputs(name, range(100))
+        mine = {k: v for k, v in whole.items() if int(k[0].split()[1][1:]) in seen}
+        check(seen == want & steps, f"{name}: steps {sorted(seen)}")
+        check(len(got) > 100 and got == mine, f"{name}: {len(got)} outputs, {sum(got.get(k) != v for k, v in mine.items())} otherwise than in the whole recording")
+    facts = info("options.size")
+    if facts:
+        m = meta(facts)
+        size = [e["bytes"] for e in facts["environments"]]
+        check(max(size) <= 2 * 250 * 1024 and any("size" in v or "size" in k for k, v in m.items() if "fault" in k), f"options.size: {size} bytes, {[k for k in m if 'fault' in k]}, complete {facts['complete']}")
+        got, _ = outputs("options.size", range(100))
+        check(0 < len(got) < len(whole) and all(whole.get(k) == v for k, v in got.items()), f"options.size: {len(got)} outputs of {len(whole)}, as in the whole recording")
+
+
+def payload():
+    check(out("payload.a") == out("payload.b") != "", "prints the same")
+    kept = [x for x in events("payload.a") if " payload" in x]
+    check(len(kept) >= 5, f"{len(kept)} events with bytes")
+    rc, _ = diff("payload.a", "payload.b")
+    check(rc == 0, f"two clean ones: exit {rc}")
+    rc, found = diff("payload.a", "payload.c")
+    d = (found.get("roots") or [{}])[0]
+    difference = d.get("difference") or {}
+    check(rc == 1 and len(found["roots"]) == 1 and d["root"] is True and d["op"] == "planted::scale", f"planted: exit {rc}, {name_of(d) if d else None}")
+    want = {"elements": 6144, "changed": 3, "max_ulp": 1, "first_index": [40, 5]}
+    check({k: difference.get(k) for k in want} == want, f"planted: {({k: difference.get(k) for k in [*want, 'pattern']})}")
+
+
+def tools():
+    """Where another tool holds CUPTI: named, the recording marked, tensors digested."""
+    for path in sorted(WORK.glob("tools.*.rlk")):
+        name = path.name[:-4]
+        text, facts = out(name) + err(name), info(name)
+        said = [x for x in text.splitlines() if "rlkrec" in x and ("launch" in x or "CUPTI" in x)]
+        check("sum " in text, f"{name}: the program ran: {[x for x in text.splitlines() if x.startswith('sum ')]}")
+        check(bool(said), f"{name}: says {said[:1]}")
+        if facts:
+            check(any("launch-plane" in k for k in meta(facts)), f"{name}: the recording is marked")
+            check(facts["coverage"]["tensors"] > 5 and not {k: v for k, v in facts["coverage"]["not_digested"].items() if k not in FINE}, f"{name}: {facts['coverage']['tensors']} tensors digested")
+
+
+def repeat():
+    path = OUT / "repeat.json"
+    if not path.exists():
+        return check(False, err("repeat")[-300:])
+    found = json.loads(path.read_text())
+    check(not found["failed"], f"not repeated: {found['failed']}")
+    check(any("backward" in op for op in found["seen"]), "sees operators of the backward pass")
+    print(f"  {found['calls']} calls of {found['operators']} operators, each {found['times']} times; bits vary: {[(v['op'], v['index'], v['calls']) for v in found['vary']]}")
+
+
+def doctor():
+    print("\n".join("  " + x for x in out("doctor").splitlines()))
+    check("fail" not in [x.split()[0] for x in out("doctor").splitlines() if x], "no check fails")
+
+
+def simply(name):
+    rc = OUT / f"{name}.rc"
+    check(rc.exists() and rc.read_text().strip() == "0", f"{name}: {(out(name) + err(name)).strip().splitlines()[-1:]}")
+
+
+def digest():
+    simply("digest")
+
+
+def launches():
+    simply("launches")
+
+
+def plan():
+    print("  plan:", (OUT / "plan.txt").read_text().splitlines()[1:4] if (OUT / "plan.txt").exists() else None)
+    path = OUT / "planned.json"
+    if not path.exists():
+        return check(False, "no result of the planned recordings")
+    found = json.loads(path.read_text())
+    d = found.get("first") or {}
+    difference = d.get("difference") or {}
+    print(f"  planned: {found['verdict']}, {name_of(d) if d else None}, root {d.get('root')}, {d.get('mechanism', {}).get('class')} ({d.get('mechanism', {}).get('confidence')})")
+    check(difference.get("changed") is not None, f"measured from bytes: {({k: v for k, v in difference.items() if k in ('elements', 'changed', 'max_ulp', 'max_abs', 'first_index', 'pattern')})}")
+    repeats = OUT / "plan.repeats.json"
+    if repeats.exists():
+        d = json.loads(repeats.read_text()).get("first") or {}
+        print(f"  with repeats: {name_of(d) if d else None}, {d.get('mechanism', {}).get('class')} ({d.get('mechanism', {}).get('confidence')}), {d.get('mechanism', {}).get('evidence')}")
 
 
 def sanitize():
