@@ -2,6 +2,7 @@
 
 #include "recorder/cupti/alloc_map.h"
 #include "recorder/cupti/graphs.h"
+#include "recorder/cupti/guest.h"
 #include "recorder/cupti/image_map.h"
 #include "recorder/cupti/param_block.h"
 #include "recorder/rec.h"
@@ -414,6 +415,8 @@ static void CUPTIAPI callback(void *context, CUpti_CallbackDomain domain, CUpti_
     else if (domain == CUPTI_CB_DOMAIN_RESOURCE)
         on_resource(cbid, data);
     inside = false;
+    if (__atomic_load_n(&rlki_guest_wants, __ATOMIC_RELAXED))
+        rlki_guest_forward((int)domain, cbid, data);
 }
 
 /* ---- start */
@@ -533,8 +536,10 @@ int InitializeInjection(void)
     if (running || rlk_tap_table(RLK_TAP_ABI)->level == RLK_TAP_OFF)
         return 1;
     int err = rlki_cupti_open(&cupti, &detail);
-    if (!err)
+    if (!err) {
+        rlki_guest_yield(&cupti);
         err = subscribe(&detail);
+    }
     if (!err) {
         err = enable(&detail);
         if (err)
@@ -545,6 +550,7 @@ int InitializeInjection(void)
         return 1;
     }
     running = true;
+    rlki_guest_serve(&cupti, (void *)subscriber);
     static const struct rlki_launch_hooks hooks = {rlki_launches_begin, rlki_launches_end, rlki_launch_plane_close,
                                                    set_own};
     __atomic_store_n(&rlki_launch_hooks, &hooks, __ATOMIC_RELEASE);

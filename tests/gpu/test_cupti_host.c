@@ -1,6 +1,8 @@
 /* What the launch plane keeps on the host: allocations, graphs, images. No device, no CUPTI. */
 #include "recorder/cupti/alloc_map.h"
+#include "recorder/cupti/cupti_api.h"
 #include "recorder/cupti/graphs.h"
+#include "recorder/cupti/guest.h"
 #include "recorder/cupti/image_map.h"
 #include "recorder/cupti/param_block.h"
 
@@ -237,11 +239,90 @@ static void test_images(void **state)
     }
 }
 
+/* ---- another subscriber (guest.h); CUPTI is played here */
+static CUpti_SubscriberHandle unsubscribed;
+static unsigned asked[16], heard;
+static CUptiResult fake_unsubscribe(CUpti_SubscriberHandle handle)
+{
+    unsubscribed = handle;
+    return CUPTI_SUCCESS;
+}
+
+static CUptiResult fake_enable(uint32_t enable, CUpti_SubscriberHandle handle, CUpti_CallbackDomain domain,
+                               CUpti_CallbackId id)
+{
+    assert_int_equal(enable, 1); /* never taken from us */
+    assert_ptr_equal(handle, (void *)asked);
+    asked[domain]++;
+    return id < 1000 ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
+}
+
+static void hear(void *userdata, int domain, uint32_t cbid, const void *data)
+{
+    assert_ptr_equal(userdata, &heard);
+    assert_ptr_equal(data, asked);
+    heard += (unsigned)domain * 1000 + cbid;
+}
+
+static unsigned hears(int domain, uint32_t cbid)
+{
+    heard = 0;
+    if (rlki_guest_wants)
+        rlki_guest_forward(domain, cbid, asked);
+    return heard;
+}
+
+static void test_guest(void **state)
+{
+    (void)state;
+    static const struct rlki_cupti cupti = {.unsubscribe = fake_unsubscribe, .enable_callback = fake_enable};
+    const struct rlk_cupti_guest_api *g = &rlk_cupti_guest;
+    void *first = NULL, *second = NULL;
+    int result = -1, real = 0;
+    /* before the launch plane: CUPTI is asked, and what it gave is known */
+    assert_false(g->subscribe(&first, hear, &heard, &result));
+    g->adopted(&real, hear, &heard);
+    assert_false(g->enable_callback(1, &real, 3, 1, &result));
+    assert_int_equal(hears(3, 1), 0);
+    /* the launch plane takes over, and serves it */
+    rlki_guest_yield(&cupti);
+    assert_ptr_equal(unsubscribed, &real);
+    rlki_guest_serve(&cupti, asked);
+    assert_int_equal(asked[3], 1);
+    assert_int_equal(hears(3, 1), 3001);
+    assert_int_equal(hears(3, 2), 0);
+    assert_int_equal(hears(1, 1), 0);
+    assert_true(g->enable_callback(0, &real, 3, 1, &result));
+    assert_int_equal(result, CUPTI_SUCCESS);
+    assert_int_equal(hears(3, 1), 0);
+    /* one at a time */
+    assert_true(g->subscribe(&second, hear, &heard, &result));
+    assert_int_equal(result, CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
+    assert_true(g->unsubscribe(&real, &result));
+    assert_true(g->subscribe(&second, hear, &heard, &result));
+    assert_int_equal(result, CUPTI_SUCCESS);
+    assert_false(g->enable_callback(1, &real, 3, 1, &result)); /* a handle of nobody: CUPTI says so */
+    assert_true(g->enable_domain(1, second, 2, &result));
+    assert_int_equal(hears(2, 77), 2077);
+    assert_true(g->enable_callback(1, second, 1, 1500, &result)); /* CUPTI's own refusal */
+    assert_int_equal(result, CUPTI_ERROR_INVALID_PARAMETER);
+    assert_int_equal(hears(1, 1500), 0);
+    assert_int_equal(hears(99, 99999), 0);
+    assert_true(g->enable_domain(0, second, 2, &result));
+    assert_int_equal(rlki_guest_wants, 0);
+    assert_true(g->enable_callback(1, second, 2, 5, &result));
+    assert_true(g->finalize(&result)); /* ours stays */
+    assert_int_equal(result, CUPTI_SUCCESS);
+    assert_int_equal(hears(2, 5), 0);
+    assert_true(g->subscribe(&second, NULL, NULL, &result));
+    assert_int_equal(result, CUPTI_ERROR_INVALID_PARAMETER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alloc_find), cmocka_unit_test(test_alloc_threads), cmocka_unit_test(test_graphs),
-        cmocka_unit_test(test_params),     cmocka_unit_test(test_images),
+        cmocka_unit_test(test_params),     cmocka_unit_test(test_images),        cmocka_unit_test(test_guest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,6 +26,7 @@ class _TorchWatch:
             if spec is None:
                 sys.meta_path.insert(0, cls)  # it may be installed later
             return spec
+        _stand_before_cupti()
         load = spec.loader.exec_module
 
         def exec_module(module):
@@ -45,6 +46,19 @@ def _say(text):
         os.write(2, f"rlkrec: {text}; going on without recording operators\n".encode())
     except OSError:
         pass
+
+
+def _stand_before_cupti():
+    """torch's profiler subscribes to CUPTI, which has one place, and the recorder's: ours answers (recorder/cupti/guest.h).
+    In the global scope, so that torch's libraries bind to it."""
+    path = os.path.join(os.path.dirname(os.environ["RLKREC_LIBRARY"]), "librlkrec_cupti.so")
+    if os.path.exists(path):
+        try:
+            import ctypes
+
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        except (ImportError, OSError) as e:
+            os.write(2, f"rlkrec: torch.profiler will show no kernels: {e}\n".encode())
 
 
 def _start():
