@@ -179,7 +179,7 @@ static void sample_range(const void *arg, int64_t from, int64_t to)
                     total += weight_of(e[v]);
                 }
         }
-        uint32_t c[4] = {(uint32_t)a->sample[r], (uint32_t)(a->sample[r] >> 32), a->step, (uint32_t)a->pos[r]};
+        uint32_t c[4] = {(uint32_t)a->sample[r], (uint32_t)(a->sample[r] >> 32), (uint32_t)*a->step, (uint32_t)a->pos[r]};
         rlkn_philox(c, (uint32_t)a->seed, (uint32_t)(a->seed >> 32));
         const uint64_t u = ((uint64_t)c[0] << 32 | c[1]) >> 1; /* 63 bits */
         const uint64_t goal = (uint64_t)(((unsigned __int128)u * total) >> 63);

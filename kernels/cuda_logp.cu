@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(256) sample_kernel(struct rlki_sample a)
             tied += all;
         }
     }
-    uint32_t c[4] = {(uint32_t)a.sample[r], (uint32_t)(a.sample[r] >> 32), a.step, (uint32_t)a.pos[r]};
+    uint32_t c[4] = {(uint32_t)a.sample[r], (uint32_t)(a.sample[r] >> 32), (uint32_t)*a.step, (uint32_t)a.pos[r]};
     rlkn_philox(c, (uint32_t)a.seed, (uint32_t)(a.seed >> 32));
     const uint64_t u = ((uint64_t)c[0] << 32 | c[1]) >> 1;
     /* floor(u * total / 2^63) */

@@ -302,18 +302,20 @@ int rlk_sample(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_
                          (double)s->temperature, (double)s->top_p);
     if ((rc = rlki_begin(&c, w, b, RLK_MODULE_SAMPLING, "rlk.sample", "rlk.sample/portable/1", "fwd", s->module, t, 2)))
         return rc;
-    uint64_t *host = malloc(((size_t)b->tokens + 1) * sizeof *host);
+    uint64_t *host = malloc(((size_t)b->tokens + 1) * sizeof *host); /* samples of the rows, then the step */
     if (!host)
         rc = rlk_kfail(&x->detail, RLK_K_ENOMEM, "rlk.sample: out of memory");
     for (int i = 0; !rc && i < w->held; i++) {
         const struct rlki_part *p = &b->part[rlki_cp(&c, i)];
-        const size_t mark = x->used, bytes = (size_t)p->n * sizeof *host;
+        const size_t mark = x->used, bytes = ((size_t)p->n + 1) * sizeof *host;
         uint64_t *id = rlki_take(x, bytes);
         void *scratch = rlki_take(x, rlki_sample_scratch(p->n, s->vocab));
         for (int64_t r = 0; !x->measuring && r < p->n; r++)
             host[r] = s->samples[p->map[r]];
-        const struct rlki_sample a = {p->n,    s->vocab, s->vocab, z[i],     s->temperature, s->top_p,
-                                      s->seed, s->step,  id,       p->d_pos, token[i],       scratch};
+        host[p->n] = s->step;
+        const struct rlki_sample a = {
+            p->n, s->vocab, s->vocab, z[i],   s->temperature, s->top_p, s->seed, id ? id + p->n : NULL,
+            id,   p->d_pos, token[i], scratch};
         rc = id && scratch ? c.prims->upload(x, id, host, bytes) : RLK_K_ENOMEM;
         if (!rc && p->n)
             rc = c.prims->sample(x, &a);

@@ -421,7 +421,7 @@ static int sample(struct rlk_exec *x, const struct rlki_sample *a)
     (void)x;
     for (int64_t r = 0; r < a->rows; r++) {
         const float *z = a->z + r * a->ld;
-        uint32_t c[4] = {(uint32_t)r, 0, a->step, (uint32_t)a->pos[r]};
+        uint32_t c[4] = {(uint32_t)r, 0, (uint32_t)*a->step, (uint32_t)a->pos[r]};
         float m = -INFINITY, total = 0.0f, mass = 0.0f;
         int32_t best = 0;
         for (int32_t v = 0; v < a->vocab; v++)

@@ -4,8 +4,9 @@
  * of a cache) go through a buffer of the graph; a replay fills it by calling work(arg) again with everything but
  * uploads left out. So no operator knows about graphs, and one that begins to upload something else is noticed.
  *
- * work(arg) must call the same operators with the same shapes, addresses and workspace each time; it must not allocate,
- * download or wait. It is neither observed nor counted, on capture and on replay; rlk_exec_tell does that.
+ * work(arg) must call the same operators with the same shapes, addresses, workspace and numbers each time: a replay keeps
+ * what an operator was called with, but for what it uploads (rlk_sample: the step and the samples; a batch: its
+ * positions). It must not allocate, download or wait. It is neither observed nor counted, on capture and on replay; rlk_exec_tell does that.
  */
 #ifndef KERNELS_RLK_GRAPH_H
 #define KERNELS_RLK_GRAPH_H

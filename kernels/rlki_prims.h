@@ -202,7 +202,7 @@ struct rlki_sample {
     const float *z;
     float temperature, top_p;
     uint64_t seed;
-    uint32_t step;
+    const uint64_t *step; /* one, in memory of the device: a captured graph is replayed with others */
     const uint64_t *sample;
     const int32_t *pos;
     int32_t *token;

@@ -53,6 +53,17 @@ static int batch_of(struct rlk_train *run, int n, struct rlk_batch **out)
     return rc;
 }
 
+/* The batch of n sequences that is told. */
+static int whole_of(struct rlk_train *run, int n)
+{
+    struct rlki_decoder *d = &run->decoder;
+    rlk_batch_free(&run->x, d->whole);
+    d->whole = NULL;
+    const int rc = batch_of(run, n, &d->whole);
+    d->sequences = rc ? 0 : n;
+    return rc;
+}
+
 static int make_ready(struct rlki_turn *t, int n)
 {
     struct rlk_train *run = t->run;
@@ -68,18 +79,15 @@ static int make_ready(struct rlki_turn *t, int n)
     for (int size = 1; !rc && size <= RLKI_CAPTURE; size++)
         if (!d->batch[size])
             rc = batch_of(run, size, &d->batch[size]);
-    if (!rc && d->sequences != n) {
-        rlk_batch_free(&run->x, d->whole);
-        d->whole = NULL;
-        d->sequences = 0;
-        rc = batch_of(run, n, &d->whole);
-        d->sequences = rc ? 0 : n;
+    if (!rc && !d->whole) {
+        rc = whole_of(run, run->opt.samples);
+        t->batch = d->whole;
+        if (!rc) /* the workspace is made once, for all samples: a graph keeps its address */
+            rc = rlki_room(run, rlki_turn_pass, t);
     }
+    if (!rc && d->sequences != n)
+        rc = whole_of(run, n);
     t->batch = d->whole;
-    if (!rc && n > d->roomed) {
-        rc = rlki_room(run, rlki_turn_pass, t);
-        d->roomed = rc ? d->roomed : n;
-    }
     return rc;
 }
 

@@ -71,9 +71,6 @@ int rlki_plant_init(struct rlk_train *run)
             p->which = i;
     if (p->which < 0)
         return rlk_kfail(&run->x.detail, RLK_K_EINVAL, "%.80s: no such fault; --plant help lists them", run->opt.plant);
-    if (faults[p->which].op && run->x.device != RLK_DEVICE_CPU)
-        return rlk_kfail(&run->x.detail, RLK_K_EUNSUPPORTED, "the fault %s is planted on the CPU only",
-                         faults[p->which].name);
     if (p->which == MODE_OFF)
         return rlk_policy_ablate(run->policy, "boundary:" ATTENTION, &run->x.detail);
     if (p->which == RECOMPUTE_PROVIDER) {
@@ -104,6 +101,8 @@ void rlki_plant_release(struct rlk_train *run)
     forget(&run->plant);
     rlk_policy_free(run->plant.other);
     run->plant.other = NULL;
+    free(run->plant.rope);
+    run->plant.rope = NULL;
 }
 
 void rlki_plant_begin(struct rlk_train *run, const struct rlk_op_event *event)
@@ -130,7 +129,29 @@ const struct rlki_local *rlki_plant_input(const struct rlk_train *run, const cha
     return NULL;
 }
 
-static void note(struct rlki_plant *p, const struct rlk_op_event *event, const struct rlk_observed *t)
+/* The faulty operators compute on the host: bytes that lie on a device are fetched, and put back. */
+static void *fetched(struct rlk_train *run, const void *data, size_t bytes)
+{
+    void *copy = malloc(bytes + 1);
+    if (copy && rlk_exec_download(&run->x, copy, data, bytes)) {
+        free(copy);
+        copy = NULL;
+    }
+    return copy;
+}
+
+const float *rlki_plant_rope(struct rlk_train *run)
+{
+    struct rlki_plant *p = &run->plant;
+    if (run->x.device == RLK_DEVICE_CPU)
+        return run->rope;
+    if (!p->rope)
+        p->rope = fetched(run, run->rope, (size_t)run->positions * (size_t)run->opt.model.head_dim * sizeof(float));
+    return p->rope;
+}
+
+static void note(struct rlk_train *run, struct rlki_plant *p, const struct rlk_op_event *event,
+                 const struct rlk_observed *t)
 {
     struct rlki_noted *n = NULL;
     for (int k = 0; k < p->inputs; k++)
@@ -153,27 +174,29 @@ static void note(struct rlki_plant *p, const struct rlk_op_event *event, const s
         for (uint32_t k = 0; t->at.nspans[d] != RLK_K_WHOLE && k < t->at.nspans[d]; k++)
             l->n[d] += (int64_t)(span++)->extent;
     }
-    if (p->which == ZIGZAG_MAP && t->elements) {
-        const size_t bytes = (size_t)t->elements * rlk_ktype_bytes(t->type);
-        l->copy = malloc(bytes);
-        if (l->copy)
-            memcpy(l->copy, t->data, bytes);
-    }
+    if ((p->which == ZIGZAG_MAP || run->x.device != RLK_DEVICE_CPU) && t->elements)
+        l->copy = fetched(run, t->data, (size_t)t->elements * rlk_ktype_bytes(t->type));
+    if (run->x.device != RLK_DEVICE_CPU)
+        l->data = l->copy;
 }
 
-void rlki_plant_tensor(struct rlk_train *run, const struct rlk_op_event *event, const struct rlk_observed *t)
+static bool have_inputs(const struct rlki_plant *p)
 {
-    struct rlki_plant *p = &run->plant;
-    void *const out = (void *)(uintptr_t)t->data;
-    if (p->which < 0 || !p->armed || event->call != p->call)
-        return;
-    if (!t->output) {
-        note(p, event, t);
-        return;
-    }
-    if (!t->elements)
-        return;
-    switch ((enum fault)p->which) {
+    for (int k = 0; k < p->inputs; k++)
+        for (int i = 0; i < RLKI_RANKS; i++) {
+            const struct rlki_local *l = &p->in[k].at[i];
+            int64_t n = l->n[0];
+            for (int d = 1; d < p->in[k].ndim && d < 4; d++)
+                n *= l->n[d];
+            if (n && !l->data)
+                return false;
+        }
+    return true;
+}
+
+static void spoil(struct rlk_train *run, const struct rlk_op_event *event, const struct rlk_observed *t, void *out)
+{
+    switch ((enum fault)run->plant.which) {
     case RANK_ORDER:
         rlki_spoil_rank_order(run, event, out);
         break;
@@ -198,6 +221,32 @@ void rlki_plant_tensor(struct rlk_train *run, const struct rlk_op_event *event, 
     case MODE_OFF:
         break;
     }
+}
+
+void rlki_plant_tensor(struct rlk_train *run, const struct rlk_op_event *event, const struct rlk_observed *t)
+{
+    struct rlki_plant *p = &run->plant;
+    void *const out = (void *)(uintptr_t)t->data;
+    if (p->which < 0 || !p->armed || event->call != p->call)
+        return;
+    if (!t->output) {
+        note(run, p, event, t);
+        return;
+    }
+    if (!t->elements || !have_inputs(p))
+        return;
+    if (run->x.device == RLK_DEVICE_CPU) {
+        spoil(run, event, t, out);
+        return;
+    }
+    const size_t bytes = (size_t)t->elements * rlk_ktype_bytes(t->type);
+    void *copy = fetched(run, out, bytes);
+    if (copy) {
+        spoil(run, event, t, copy);
+        if (rlk_exec_upload(&run->x, out, copy, bytes) == 0)
+            (void)rlk_exec_sync(&run->x);
+    }
+    free(copy);
 }
 
 bool rlki_plant_stale(const struct rlk_train *run, int param, int rank)

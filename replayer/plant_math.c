@@ -252,7 +252,8 @@ void rlki_spoil_zigzag(struct rlk_train *run, const struct rlk_op_event *e, void
     const int d = run->opt.model.head_dim, other = run->train.lat.cp < 8 ? run->train.lat.cp * 2 : 4;
     const struct rlk_lattice lat = {run->train.lat.tp, other};
     const int32_t *map = rlk_batch_map(m->batch, e->cp);
-    if (!x || !x->copy)
+    const float *rope = rlki_plant_rope(run);
+    if (!x || !x->copy || !rope)
         return;
     for (int64_t r = 0, k = 0; r < x->n[0]; r++) {
         const int owner = m->owner[map[r]];
@@ -269,7 +270,7 @@ void rlki_spoil_zigzag(struct rlk_train *run, const struct rlk_op_event *e, void
             for (int i = 0; i < d / 2; i++) {
                 const int64_t base = (r * x->n[1] + h) * d;
                 const float u = bf(x->copy, base + i), v = bf(x->copy, base + d / 2 + i);
-                const float c = run->rope[pos * d + i], s = run->rope[pos * d + d / 2 + i];
+                const float c = rope[pos * d + i], s = rope[pos * d + d / 2 + i];
                 ((uint16_t *)out)[base + i] = rlkn_to_bf16(rlkn_fma(u, c, -(v * s)));
                 ((uint16_t *)out)[base + d / 2 + i] = rlkn_to_bf16(rlkn_fma(v, c, u * s));
             }

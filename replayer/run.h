@@ -203,9 +203,9 @@ void rlki_host_spread(const struct rlki_ptrs *at, size_t bytes);
 
 /* ---- plant.c ---- */
 
-struct rlki_local { /* what a rank holds of an input */
-    const void *data;
-    void *copy; /* taken before the operator ran, where it works in place */
+struct rlki_local {   /* what a rank holds of an input */
+    const void *data; /* host memory: the copy, where the tensor is on a device */
+    void *copy;       /* taken before the operator ran, where it works in place or on a device */
     int64_t n[4];
 };
 struct rlki_noted { /* an input of the call that is spoiled */
@@ -220,6 +220,7 @@ struct rlki_plant {
     uint64_t call;
     int inputs;
     struct rlki_noted in[8];
+    float *rope;              /* host copy of the run's, on a device */
     const void *first_logp;   /* of TP rank 0, in the call in flight */
     struct rlk_policy *other; /* of the recomputation, when that is the fault */
 };
@@ -230,6 +231,8 @@ void rlki_plant_begin(struct rlk_train *run, const struct rlk_op_event *event);
 void rlki_plant_tensor(struct rlk_train *run, const struct rlk_op_event *event, const struct rlk_observed *tensor);
 bool rlki_plant_stale(const struct rlk_train *run, int param, int rank);
 const struct rlki_local *rlki_plant_input(const struct rlk_train *run, const char *name, int rank);
+/* The run's table of cosines and sines, in host memory; NULL = out of memory. */
+const float *rlki_plant_rope(struct rlk_train *run);
 /* plant_math.c: what the faulty operator writes into `out`, the output of event->rank. */
 void rlki_spoil_rank_order(struct rlk_train *run, const struct rlk_op_event *event, void *out);
 void rlki_spoil_dx(struct rlk_train *run, const struct rlk_op_event *event, void *out);
@@ -257,7 +260,6 @@ struct rlki_decoder {  /* decode.c: what outlives a rollout */
     struct rlki_frame frame;
     void *workspace;
     size_t workspace_bytes;
-    int roomed; /* the workspace fits so many sequences */
     struct rlk_batch *batch[RLKI_CAPTURE + 1], *whole;
     int sequences;            /* of `whole` */
     struct rlk_graph **graph; /* [first row / RLKI_CAPTURE][sequences - 1] */

@@ -158,6 +158,7 @@ struct emul_graph {
 namespace {
 
 emul_graph *capturing;
+int captured;
 
 } // namespace
 
@@ -196,6 +197,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t *g)
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *e, cudaGraph_t g, unsigned long long)
 {
     g->holders++;
+    captured++;
     *e = g;
     return 0;
 }
@@ -216,7 +218,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t g)
 static int launched;
 static void say_launched()
 {
-    fprintf(stderr, "graphs launched: %d\n", launched);
+    fprintf(stderr, "graphs captured, launched: %d %d\n", captured, launched);
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t)
