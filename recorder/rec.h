@@ -105,6 +105,8 @@ void rlki_rec_forked(void); /* in a child: locks and what was said begin anew */
 /* Writes an event in the calling thread's name: opens the environment at the first one. RLK_OK or what stopped it;
  * faults are said. */
 int rlki_rec_put(struct rlki_rec *state, struct rlk_event *event, uint64_t *seq);
+/* The same by rlk_producer_launch(): its strings live as long as the process. */
+int rlki_rec_put_launch(struct rlki_rec *state, struct rlk_event *event, uint64_t *seq);
 int rlki_rec_payload(struct rlki_rec *state, const void *bytes, size_t n, rlk_u128 *id);
 /* An event that could not be made: said once, counted as dropped. */
 void rlki_rec_lost(struct rlki_rec *state, const char *why);

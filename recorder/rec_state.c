@@ -189,14 +189,16 @@ static struct rlki_thread *enter(struct rlki_rec *state)
     return thread;
 }
 
-int rlki_rec_put(struct rlki_rec *state, struct rlk_event *event, uint64_t *seq)
+typedef int producer_put(struct rlk_producer *producer, const struct rlk_event *event, uint64_t *seq);
+
+static int put_by(producer_put *put, struct rlki_rec *state, struct rlk_event *event, uint64_t *seq)
 {
     struct rlk_detail fault = {""};
     struct rlki_thread *thread = enter(state);
     if (!thread)
         return RLK_ESTATE;
     event->thread = thread->ordinal;
-    int rc = rlk_producer_put(thread->producer, event, seq);
+    int rc = put(thread->producer, event, seq);
     if (rc == RLK_ESTATE)
         rlk_writer_fault(state->writer, &fault);
     rlki_thread_leave(thread);
@@ -205,6 +207,16 @@ int rlki_rec_put(struct rlki_rec *state, struct rlk_event *event, uint64_t *seq)
     if (rc)
         report(rc, &fault, event);
     return rc;
+}
+
+int rlki_rec_put(struct rlki_rec *state, struct rlk_event *event, uint64_t *seq)
+{
+    return put_by(rlk_producer_put, state, event, seq);
+}
+
+int rlki_rec_put_launch(struct rlki_rec *state, struct rlk_event *event, uint64_t *seq)
+{
+    return put_by(rlk_producer_launch, state, event, seq);
 }
 
 void rlki_rec_lost(struct rlki_rec *state, const char *why)

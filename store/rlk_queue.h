@@ -11,7 +11,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum rlki_slot_type { RLKI_SLOT_PAD, RLKI_SLOT_EVENT, RLKI_SLOT_EVENT_FAR, RLKI_SLOT_BLOB, RLKI_SLOT_BLOB_FAR };
+enum rlki_slot_type {
+    RLKI_SLOT_PAD,
+    RLKI_SLOT_EVENT,
+    RLKI_SLOT_EVENT_FAR,
+    RLKI_SLOT_LAUNCH,
+    RLKI_SLOT_BLOB,
+    RLKI_SLOT_BLOB_FAR
+};
 
 struct rlki_slot {
     uint32_t bytes; /* this header included, a multiple of 16 */

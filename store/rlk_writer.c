@@ -291,6 +291,40 @@ int rlk_producer_put(struct rlk_producer *p, const struct rlk_event *event, uint
     return RLK_OK;
 }
 
+int rlk_producer_launch(struct rlk_producer *p, const struct rlk_event *event, uint64_t *seq)
+{
+    struct rlk_writer *w = p->writer;
+    const struct rlk_launch *l = event->launches;
+    struct rlki_launch_slot *body;
+    if (l->nattrs > RLKI_MAX_LAUNCH_ATTRS)
+        return rlk_producer_put(p, event, seq);
+    if (atomic_load_explicit(&w->run, memory_order_relaxed) != RLKI_RUN)
+        return drop(w, RLK_ESTATE);
+    if (atomic_load_explicit(&w->next_seq, memory_order_relaxed) >= RLK_MAX_EVENTS - 65536)
+        return drop(w, RLK_ELIMIT);
+    const size_t attrs = l->nattrs * sizeof *l->attrs;
+    struct rlki_slot *slot = reserve(p, sizeof *body + attrs);
+    if (!slot)
+        return drop(w, RLK_EFULL);
+    body = (void *)(slot + 1);
+    body->launch = *l;
+    body->entry = event->u.launch.entry;
+    body->step = event->who.step;
+    body->rank = event->rank;
+    body->thread = event->thread;
+    body->count = event->u.launch.count;
+    if (attrs)
+        memcpy(body + 1, l->attrs, attrs);
+    slot->type = RLKI_SLOT_LAUNCH;
+    slot->seq = atomic_fetch_add_explicit(&w->next_seq, 1, memory_order_relaxed);
+    if (seq)
+        *seq = slot->seq;
+    rlki_queue_publish(&p->queue);
+    if (rlki_queue_used(&p->queue) > p->queue.size / 4)
+        rlki_writer_wake(w);
+    return RLK_OK;
+}
+
 int rlk_producer_payload(struct rlk_producer *p, const void *bytes, size_t n, rlk_u128 *id)
 {
     struct rlk_writer *w = p->writer;

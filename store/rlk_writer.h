@@ -42,6 +42,10 @@ void rlk_producer_free(struct rlk_producer *producer);
  * RLK_ELIMIT, RLK_EINVAL: refused, nothing written. After a write error (disk full) every put is counted as dropped and
  * returns RLK_ESTATE: the caller goes on. */
 int rlk_producer_put(struct rlk_producer *producer, const struct rlk_event *event, uint64_t *seq);
+/* The same for a LAUNCH event that says nothing but its entry, its step and one launch, and whose strings and
+ * attributes' keys live until the writer is closed, each within RLK_MAX_STRING: they are not copied. The producer's
+ * shortest way: it runs inside every launch of the watched program. */
+int rlk_producer_launch(struct rlk_producer *producer, const struct rlk_event *event, uint64_t *seq);
 
 /* Stores bytes under their content id, compressed, never twice. Payload of a tensor = its elements in logical order,
  * little-endian. Blocks while the queue is full (bounded by wait_ms). */

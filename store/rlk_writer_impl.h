@@ -20,6 +20,7 @@
 #define RLKI_BATCH_BYTES (16u << 20)       /* a batch is committed early when it reaches this */
 #define RLKI_FAR_BYTES (UINT64_C(1) << 30) /* what may wait outside the queues */
 #define RLKI_SEEN_BLOBS 4096u
+#define RLKI_MAX_LAUNCH_ATTRS 64u /* in a LAUNCH slot */
 
 struct rlk_producer {
     struct rlki_queue queue;
@@ -122,6 +123,13 @@ struct rlki_blob_slot { /* body of a BLOB slot, the bytes follow; of a BLOB_FAR 
     rlk_u128 id;
     uint64_t n;
     struct rlki_far far;
+};
+
+struct rlki_launch_slot { /* body of a LAUNCH slot: what rlk_producer_launch() was given; attributes follow */
+    struct rlk_launch launch;
+    const char *entry;
+    int64_t step;
+    uint32_t rank, thread, count, pad;
 };
 
 /* rlk_writer_thread.c */

@@ -138,6 +138,39 @@ static void take_blob(struct rlk_writer *w, const struct rlki_slot *slot)
     }
 }
 
+static void take_launch(struct rlk_writer *w, struct rlki_slot *slot)
+{
+    struct rlki_launch_slot *body = (void *)(slot + 1);
+    struct rlk_event e = {
+        .kind = RLK_EV_LAUNCH, .seq = slot->seq, .rank = body->rank, .thread = body->thread, .id = ""};
+    e.who.phase = e.who.pass = e.who.module = e.who.op = e.who.sample = "";
+    body->launch.attrs = (const struct rlk_attr *)(const void *)(body + 1);
+    e.stream = body->launch.stream;
+    e.who.step = body->step;
+    e.nlaunches = 1;
+    e.launches = &body->launch;
+    e.u.launch.entry = body->entry;
+    e.u.launch.count = body->count;
+    take_event(w, &e);
+}
+
+/* An event of the queue or outside it. False: it waits for a digest. */
+static bool take_put(struct loop *l, struct rlki_slot *slot)
+{
+    struct rlki_far far = {NULL, 0};
+    if (slot->type == RLKI_SLOT_EVENT_FAR)
+        memcpy(&far, slot + 1, sizeof far);
+    struct rlk_event *e = far.block ? far.block : (void *)(slot + 1);
+    if (!resolve(l, e))
+        return false;
+    take_event(l->w, e);
+    if (far.block) {
+        free(far.block);
+        atomic_fetch_sub_explicit(&l->w->far_bytes, far.bytes, memory_order_relaxed);
+    }
+    return true;
+}
+
 /* Takes what producer `p` has next in the common order. Returns the number of slots taken. */
 static size_t drain_one(struct loop *l, struct rlk_producer *p)
 {
@@ -151,17 +184,10 @@ static size_t drain_one(struct loop *l, struct rlk_producer *p)
         } else {
             if (slot->seq != w->merged)
                 break;
-            struct rlki_far far = {NULL, 0};
-            if (slot->type == RLKI_SLOT_EVENT_FAR)
-                memcpy(&far, slot + 1, sizeof far);
-            struct rlk_event *e = far.block ? far.block : (void *)(slot + 1);
-            if (!resolve(l, e))
+            if (slot->type == RLKI_SLOT_LAUNCH)
+                take_launch(w, slot);
+            else if (!take_put(l, slot))
                 break;
-            take_event(w, e);
-            if (far.block) {
-                free(far.block);
-                atomic_fetch_sub_explicit(&w->far_bytes, far.bytes, memory_order_relaxed);
-            }
             w->merged++;
         }
         rlki_queue_pop(&p->queue, slot);

@@ -101,14 +101,23 @@ void rlki_alloc_remove(uint64_t base)
     pthread_mutex_unlock(&lock);
 }
 
-bool rlki_alloc_find(uint64_t address, uint64_t *ordinal, uint64_t *offset)
+/* The range that a word was found in last, as long as nothing changed: parameters lie close together. */
+static __thread struct {
+    uint64_t sequence;
+    struct range range;
+} recent;
+
+static bool find(uint64_t address, uint64_t *ordinal, uint64_t *offset)
 {
-    if (address < LOAD(low) || address >= LOAD(high))
-        return false;
     for (;;) {
         const uint64_t before = __atomic_load_n(&sequence, __ATOMIC_ACQUIRE);
         if (before & 1)
             continue;
+        if (recent.sequence == before && address >= recent.range.base && address < recent.range.end) {
+            *ordinal = recent.range.ordinal;
+            *offset = address - recent.range.base;
+            return true;
+        }
         /* the count first: the table seen after it has room for at least as many */
         const uint64_t n = __atomic_load_n(&count, __ATOMIC_ACQUIRE);
         const struct range *t = __atomic_load_n(&table, __ATOMIC_ACQUIRE);
@@ -121,9 +130,29 @@ bool rlki_alloc_find(uint64_t address, uint64_t *ordinal, uint64_t *offset)
             continue;
         if (at == 0 || address >= r.end)
             return false;
+        recent.sequence = before;
+        recent.range = r;
         *ordinal = r.ordinal;
         *offset = address - r.base;
         return true;
+    }
+}
+
+bool rlki_alloc_find(uint64_t address, uint64_t *ordinal, uint64_t *offset)
+{
+    return address >= LOAD(low) && address < LOAD(high) && find(address, ordinal, offset);
+}
+
+void rlki_alloc_relocate(unsigned char *block, size_t bytes)
+{
+    const uint64_t least = LOAD(low), past = LOAD(high);
+    for (size_t o = 0; o + 8 <= bytes; o += 8) {
+        uint64_t word, ordinal, offset;
+        memcpy(&word, block + o, 8);
+        if (word < least || word >= past || !find(word, &ordinal, &offset))
+            continue;
+        word = UINT64_C(1) << 63 | (ordinal & 0x7fffff) << 40 | (offset & 0xffffffffff);
+        memcpy(block + o, &word, 8);
     }
 }
 

@@ -9,6 +9,7 @@
 #define RECORDER_CUPTI_ALLOC_MAP_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Returns the allocation's ordinal, from 1; 0 = no memory, the range stays unknown. */
@@ -16,6 +17,8 @@ uint64_t rlki_alloc_add(uint64_t base, uint64_t bytes);
 void rlki_alloc_remove(uint64_t base); /* no such allocation: nothing happens */
 /* True: address lies in allocation *ordinal at *offset. */
 bool rlki_alloc_find(uint64_t address, uint64_t *ordinal, uint64_t *offset);
+/* Replaces each aligned 8-byte word of the block that lies in an allocation (param_block.h says by what). */
+void rlki_alloc_relocate(unsigned char *block, size_t bytes);
 uint64_t rlki_alloc_count(void); /* alive */
 
 #endif

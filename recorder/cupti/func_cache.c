@@ -1,6 +1,7 @@
 #include "recorder/cupti/func_cache.h"
 
 #include "recorder/cupti/image_map.h"
+#include "store/rlk_types.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -128,7 +129,7 @@ const struct rlki_func *rlki_func_get(const struct rlki_cupti *cupti, const void
             given = NULL;
     fresh->handle = handle;
     fresh->generation = now;
-    fresh->func.name = given ? strdup(given) : NULL;
+    fresh->func.name = given ? strndup(given, RLK_MAX_STRING) : NULL;
     if (!fresh->func.name)
         fresh->func.name = "";
     fresh->func.image = rlki_image_of(fresh->func.name);

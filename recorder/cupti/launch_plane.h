@@ -40,7 +40,8 @@ enum rlki_launch_fate { /* index into the counts */
                         RLKI_FATES,
 };
 void rlki_count_launches(enum rlki_launch_fate fate, uint64_t n);
-/* Records one launch event of `entry`, in the calling thread's name; count: 1 for a kernel, 0 for a copy. */
+/* Records one launch event of `entry`, in the calling thread's name; count: 1 for a kernel, 0 for a copy. Strings of
+ * `launch` live as long as the process. */
 enum rlki_launch_fate rlki_record_launch(const char *entry, const struct rlk_launch *launch, uint32_t count);
 /* A replay of an executable graph: its definition when it is new, then the replay. */
 void rlki_record_replay(const void *exec, const char *entry, uint64_t stream);

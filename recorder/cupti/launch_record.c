@@ -121,7 +121,7 @@ uint64_t rlki_stream_number(const void *stream)
 }
 
 /* ---- parameter blocks: known ones by the low word of their content id, a small table a thread */
-#define KNOWN 1024
+#define KNOWN 16384 /* a training step has thousands of distinct blocks, and the next step has them again */
 bool rlki_store_params(const unsigned char *block, size_t bytes, rlk_u128 *id)
 {
     static __thread rlk_u128 *known;
@@ -142,18 +142,29 @@ bool rlki_store_params(const unsigned char *block, size_t bytes, rlk_u128 *id)
 }
 
 /* ---- events */
-static int put(struct rlk_event *e, uint64_t *seq)
+static struct rlki_rank *own_rank(struct rlki_rec *state)
+{
+    static __thread const struct rlki_rec *of;
+    static __thread struct rlki_rank *rank;
+    if (of != state) {
+        rank = rlki_rec_rank(state, rlki_options.own_rank);
+        of = rank ? state : NULL;
+    }
+    return rank;
+}
+
+static int put(struct rlk_event *e, uint64_t *seq, bool lasting)
 {
     struct rlki_rec *state = rlki_rec_now();
     if (!state)
         return RLK_ESTATE;
     e->rank = rlki_options.own_rank;
-    struct rlki_rank *rank = rlki_rec_rank(state, e->rank);
+    const struct rlki_rank *rank = own_rank(state);
     if (rank)
         e->who.step = __atomic_load_n(&rank->step, __ATOMIC_RELAXED);
     if (!rlki_options_want_step(&rlki_options, e->who.step))
         return RLK_EUNSUPPORTED;
-    return rlki_rec_put(state, e, seq);
+    return lasting ? rlki_rec_put_launch(state, e, seq) : rlki_rec_put(state, e, seq);
 }
 
 static enum rlki_launch_fate fate_of(int err)
@@ -167,7 +178,7 @@ enum rlki_launch_fate rlki_record_launch(const char *entry, const struct rlk_lau
     uint64_t at = 0;
     e.u.launch.entry = entry;
     e.u.launch.count = count;
-    const int err = put(&e, &at);
+    const int err = put(&e, &at, true);
     if (err == RLK_OK)
         log_launch(at);
     return fate_of(err);
@@ -187,7 +198,7 @@ static void record_replay(void *context, struct rlki_exec *exec)
     } else if (exec->written != exec->version) {
         struct rlk_event d = {.kind = RLK_EV_LAUNCH, .nlaunches = exec->nnodes, .launches = exec->nodes};
         d.u.launch.entry = "graph.definition";
-        if (put(&d, &exec->definition) == RLK_OK)
+        if (put(&d, &exec->definition, false) == RLK_OK)
             exec->written = exec->version;
     }
     const struct rlk_attr attrs[] = {{.key = "nodes", .type = RLK_ATTR_INT, .i = exec->nnodes},
@@ -203,7 +214,7 @@ static void record_replay(void *context, struct rlki_exec *exec)
     uint64_t seq = 0;
     e.u.launch.entry = r->entry;
     e.u.launch.count = exec->nnodes;
-    int err = exec->written == exec->version ? put(&e, &seq) : RLK_EFULL;
+    int err = exec->written == exec->version ? put(&e, &seq, false) : RLK_EFULL;
     if (err == RLK_OK)
         log_launch(seq);
     rlki_count_launches(fate_of(err), exec->nnodes);

@@ -4,18 +4,6 @@
 
 #include <string.h>
 
-static void relocate(unsigned char *block, size_t bytes)
-{
-    for (size_t o = 0; o + 8 <= bytes; o += 8) {
-        uint64_t word, ordinal, offset;
-        memcpy(&word, block + o, 8);
-        if (!rlki_alloc_find(word, &ordinal, &offset))
-            continue;
-        word = UINT64_C(1) << 63 | (ordinal & 0x7fffff) << 40 | (offset & 0xffffffffff);
-        memcpy(block + o, &word, 8);
-    }
-}
-
 static size_t from_extra(unsigned char *out, void *const *extra)
 {
     const void *buffer = NULL;
@@ -45,6 +33,6 @@ size_t rlki_param_block(unsigned char *out, const struct rlki_func *func, void *
             if (kernel_params[i])
                 memcpy(out + func->params[i].offset, kernel_params[i], func->params[i].size);
     }
-    relocate(out, size);
+    rlki_alloc_relocate(out, size);
     return size;
 }

@@ -45,6 +45,64 @@ static struct rlk_event op_event(int64_t step, uint32_t rank, const char *module
         .kind = RLK_EV_OP, .rank = rank, .who = {.step = step, .module = module, .op = "aten::mm"}};
 }
 
+/* ---- launches: the short way must say what the long one says ---- */
+
+static void launches(void **state)
+{
+    (void)state;
+    char dir[256], path[300];
+    struct rlk_writer *w;
+    struct rlk_producer *p;
+    uint64_t seq = 99;
+    path_of(path, dir, "writer.launches");
+    const struct rlk_writer_options options = {.dir = path};
+    OK(rlk_writer_open(&w, &options, NULL));
+    OK(rlk_writer_producer(w, &p));
+    struct rlk_attr attrs[70];
+    for (int i = 0; i < 70; i++)
+        attrs[i] = (struct rlk_attr){.key = "cooperative", .type = RLK_ATTR_INT, .i = 7 - i};
+    for (uint32_t i = 0; i < 400; i++) {
+        struct rlk_launch l = {.kernel = i % 3 ? "_Z6kernelPf" : "",
+                               .image = i % 4 ? "abcd" : "",
+                               .config = "",
+                               .grid = {i, 2, 3},
+                               .block = {i % 1024, 5, 6},
+                               .cluster = {i % 2, 0, 1},
+                               .smem = i * 7,
+                               .stream = i % 5,
+                               .graph = RLK_NO_NODE,
+                               .node = RLK_NO_NODE,
+                               .nattrs = i == 11 ? 70 : i % 3, /* more than a slot takes: the long way */
+                               .attrs = attrs,
+                               .has_params = i % 2,
+                               .params = {i, 0}};
+        struct rlk_event e = {.kind = RLK_EV_LAUNCH, .rank = i % 3, .thread = i % 4, .stream = l.stream};
+        e.who.step = (int64_t)i / 50;
+        e.nlaunches = 1;
+        e.launches = &l;
+        e.u.launch.entry = i % 7 ? "cuLaunchKernel" : "cuMemcpyAsync";
+        e.u.launch.count = i % 7 != 0;
+        OK(rlk_producer_put(p, &e, NULL));
+        OK(rlk_producer_launch(p, &e, &seq));
+        assert_int_equal(seq, 2 * i + 1);
+    }
+    OK(rlk_writer_close(w, false, NULL));
+    struct rlk_env *env = reopen(path);
+    assert_int_equal(rlk_env_count(env), 800);
+    struct rlk_arena arena = {0};
+    for (uint64_t i = 0; i < 800; i += 2) {
+        struct rlk_event a, b;
+        OK(rlk_env_event(env, i, &arena, &a, NULL));
+        OK(rlk_env_event(env, i + 1, &arena, &b, NULL));
+        assert_null(event_difference(&a, &b));
+        assert_int_equal(b.launches[0].grid[0], i / 2);
+        rlk_arena_reset(&arena);
+    }
+    rlk_arena_release(&arena);
+    rlk_env_close(env);
+    drop_dir(dir);
+}
+
 /* ---- threads ---- */
 
 #define THREADS 4
@@ -636,7 +694,7 @@ int main(void)
         cmocka_unit_test(many_producers),     cmocka_unit_test(pending),      cmocka_unit_test(never_resolved),
         cmocka_unit_test(full_queue),         cmocka_unit_test(disk_full),    cmocka_unit_test(killed),
         cmocka_unit_test(read_while_written), cmocka_unit_test(forked_child), cmocka_unit_test(max_bytes),
-        cmocka_unit_test(keep_last_steps),
+        cmocka_unit_test(keep_last_steps),    cmocka_unit_test(launches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
