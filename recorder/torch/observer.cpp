@@ -14,7 +14,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "recorder/torch/observer_collectives.h"
+#include "recorder/torch/observer_modules.h"
 
 #include <exception>
 
@@ -416,60 +416,6 @@ PyObject *py_intern(PyObject *, PyObject *arg)
     return path ? PyLong_FromUnsignedLong(rlkt_intern(path)) : nullptr;
 }
 
-/* A module's own event (level module): opened before it runs, so that its inputs are what it was given. */
-void put_named(rlk_tap_op *op, PyObject *names, PyObject *tensors, bool output)
-{
-    TapTensor tt;
-    for (Py_ssize_t i = 0; op && i < PyList_GET_SIZE(tensors) && i < PyList_GET_SIZE(names); i++) {
-        PyObject *o = PyList_GET_ITEM(tensors, i);
-        const char *name = PyUnicode_AsUTF8(PyList_GET_ITEM(names, i));
-        if (!THPVariable_Check(o) || !name || !THPVariable_Unpack(o).defined())
-            continue;
-        snprintf(tt.name, sizeof tt.name, "%s", name);
-        describe(THPVariable_Unpack(o), tt); /* no generation: operators in between are not seen at this level */
-        output ? rlk_tap()->op_out(op, &tt.t) : rlk_tap()->op_in(op, &tt.t);
-    }
-}
-
-/* module_begin(path id[, names, tensors]) */
-PyObject *py_module_begin(PyObject *, PyObject *args)
-{
-    unsigned int id;
-    PyObject *names = nullptr, *tensors = nullptr;
-    if (!PyArg_ParseTuple(args, "I|O!O!", &id, &PyList_Type, &names, &PyList_Type, &tensors))
-        return nullptr;
-    GUARDED(Thread &th = self(); if (!th.spans) Py_RETURN_NONE; rlkt_module_begin(th.spans, id);
-            if (!tensors || !g_on) Py_RETURN_NONE;
-            rlk_tap_ctx *ctx = th.suppress ? nullptr : rlkt_enter(th.spans, rlkt_top(th.spans));
-            rlk_tap_op *op = ctx ? rlk_tap()->op_begin(ctx, "module", nullptr) : nullptr;
-            put_named(op, names, tensors, false); if (op) rlk_tap()->op_run(op); th.modules.push_back(op););
-}
-
-/* module_end([names, tensors, output names, outputs]): without outputs the module threw */
-PyObject *py_module_end(PyObject *, PyObject *args)
-{
-    PyObject *names = nullptr, *tensors = nullptr, *out_names = nullptr, *outputs = nullptr;
-    if (!PyArg_ParseTuple(args, "|O!O!O!O!", &PyList_Type, &names, &PyList_Type, &tensors, &PyList_Type, &out_names,
-                          &PyList_Type, &outputs))
-        return nullptr;
-    GUARDED(Thread &th = self(); if (!th.spans) Py_RETURN_NONE; if (!th.modules.empty()) {
-        rlk_tap_op *op = th.modules.back();
-        th.modules.pop_back();
-        if (outputs) {
-            put_named(op, names, tensors, false);
-            put_named(op, out_names, outputs, true);
-            rlk_tap()->op_end(op);
-        } else {
-            rlk_tap()->op_cancel(op);
-        }
-    } rlkt_module_end(th.spans););
-}
-
-PyObject *py_modules_open(PyObject *, PyObject *)
-{
-    return PyLong_FromUnsignedLong(self().spans ? rlkt_modules_open(self().spans) : 0);
-}
-
 PyObject *py_opt_begin(PyObject *, PyObject *)
 {
     if (self().spans)
@@ -633,9 +579,12 @@ PyMethodDef methods[] = {
     {"start", py_start, METH_VARARGS, "start(operators, ranks_of) -> level"},
     {"level", py_level, METH_NOARGS, "level() -> what is asked for, 0 = no recorder"},
     {"intern", py_intern, METH_O, "intern(path) -> id"},
-    {"module_begin", py_module_begin, METH_VARARGS, "module_begin(id[, names, tensors])"},
-    {"module_end", py_module_end, METH_VARARGS, "module_end([names, tensors, output names, outputs])"},
-    {"modules_open", py_modules_open, METH_NOARGS, "modules_open() -> n"},
+    {"modules", py_modules, METH_VARARGS, "modules(outermost, path_of): what module_enter asks"},
+    {"module_enter", reinterpret_cast<PyCFunction>(reinterpret_cast<void *>(py_module_enter)), METH_FASTCALL,
+     "module_enter(module, args)"},
+    {"module_leave", reinterpret_cast<PyCFunction>(reinterpret_cast<void *>(py_module_leave)), METH_FASTCALL,
+     "module_leave(module, kwargs, result or None)"},
+    {"paths_changed", py_paths_changed, METH_NOARGS, "paths_changed(): ask for each module's path again"},
     {"opt_begin", py_opt_begin, METH_NOARGS, "opt_begin()"},
     {"opt_end", py_opt_end, METH_NOARGS, "opt_end()"},
     {"set_step", py_set_step, METH_O, "set_step(n)"},

@@ -25,11 +25,17 @@ struct Pending { /* a collective whose outputs are not there yet */
     std::vector<std::string> names;
 };
 
+struct ModuleCall {   /* a module that runs on this thread */
+    PyObject *module; /* held */
+    bool path;
+    rlk_tap_op *op; /* level module: its open event */
+};
+
 struct Thread {
     rlkt_thread *spans = nullptr;
     int leaf = 0, suppress = 0, compiled = 0;
     std::vector<Pending> pending;
-    std::vector<rlk_tap_op *> modules; /* level module: open events */
+    std::vector<ModuleCall> calls; /* outermost first; what is left when the thread ends stays held: no GIL there */
     ~Thread()
     {
         if (spans)

@@ -18,7 +18,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 CXX = ("recorder/torch/observer.cpp",)
 C = ("recorder/torch/spans.c", "recorder/tap_stub.c")
-HEADERS = ("recorder/torch/observer_tensors.h", "recorder/torch/observer_ops.h", "recorder/torch/observer_collectives.h",
+HEADERS = ("recorder/torch/observer_tensors.h", "recorder/torch/observer_ops.h", "recorder/torch/observer_collectives.h", "recorder/torch/observer_modules.h",
            "recorder/torch/spans.h", "recorder/rlk_tap.h", "recorder/rlk_env.h", "store/rlk_digest.h", "store/rlk_error.h",
            "store/rlk_event.h", "store/rlk_types.h")
 

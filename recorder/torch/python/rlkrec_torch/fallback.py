@@ -7,6 +7,7 @@ names here are those of observer.cpp and spans.c, where the reasons stand.
 import ctypes
 import struct
 import threading
+import weakref
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -15,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from . import tap as T
 
 FWD, RECOMPUTE, BWD, OPT, NONE = range(5)
+MODULE = 3  # enum rlk_tap_level
 PASSES = (b"fwd", b"recompute", b"bwd", b"opt", b"")
 
 DTYPES = {name: code for code, names in {
@@ -102,6 +104,20 @@ class Op:
         return not self.attention or self.dropout is None or values[self.dropout] != 0
 
 
+def tensors_in(value, name, names, found, depth=0):
+    """Collects the tensors of a module's arguments or results under readable names."""
+    if isinstance(value, torch.Tensor):
+        names.append(name)
+        found.append(value)
+    elif isinstance(value, (list, tuple)) and depth < 4:
+        for i, v in enumerate(value):
+            tensors_in(v, f"{name}.{i}" if name else str(i), names, found, depth + 1)
+    elif isinstance(value, dict) and depth < 4:
+        for k, v in value.items():
+            tensors_in(v, f"{name}.{k}" if name else str(k), names, found, depth + 1)
+    return names, found
+
+
 class Frame:
     __slots__ = ("path", "call", "pass_", "task")
 
@@ -115,7 +131,7 @@ class Thread(threading.local):
         self.count_epoch = self.epoch = -1
         self.ctx = self.sent = None
         self.suppressed, self.last = 0, ("", 0)
-        self.modules = []
+        self.calls = []  # modules that run: (module, number of its path or None, open event)
 
 
 class Mode(TorchDispatchMode):
@@ -146,7 +162,8 @@ class Observer:
         self.thread = Thread()
         self.ops, self.storages = {}, {}
         self.sweep_at = 4096
-        self.paths = [""]
+        self.paths, self.path_ids = [""], {}
+        self.module_ids = {}  # id -> (weak reference, number of its path or None)
         self.now_step = self.now_work = 0
         self.phase = self.sample = None
         self.span_epoch = self.counts_epoch = 0
@@ -174,8 +191,10 @@ class Observer:
             self.mode.__exit__(None, None, None)
 
     def intern(self, path):
-        self.paths.append(path)
-        return len(self.paths) - 1
+        if path not in self.path_ids:
+            self.path_ids[path] = len(self.paths)
+            self.paths.append(path)
+        return self.path_ids[path]
 
     def push(self, frame):
         self.thread.frames.append(frame)
@@ -186,34 +205,55 @@ class Observer:
             self.thread.frames.pop()
         self.origin()
 
-    def module_begin(self, number, names=None, tensors=None):
-        task = torch._C._current_graph_task_id()
-        path, pass_ = self.paths[number], RECOMPUTE if task != -1 else FWD
-        self.push(Frame(path, self.count(path, pass_), pass_, task))
-        if tensors is not None and self.on:
-            ctx = self.enter(self.thread.frames[-1])
-            op = self.tap.op_begin(ctx, b"module", None) if ctx else None
-            self.named(op, names, tensors, False)
-            self.thread.modules.append(op)
+    def modules(self, outermost, path_of):
+        self.outermost, self.path_of = outermost, path_of
 
-    def module_end(self, names=None, tensors=None, out_names=None, outputs=None):
-        if self.thread.modules:
-            op = self.thread.modules.pop()
-            if outputs is None:
-                self.tap.op_cancel(op)
-            else:
-                self.named(op, names, tensors, False)
-                self.named(op, out_names, outputs, True)
+    def paths_changed(self):
+        self.module_ids.clear()
+
+    def module_enter(self, module, args):
+        calls = self.thread.calls
+        if not calls:
+            self.outermost()
+        known = self.module_ids.get(id(module))
+        if known and known[0]() is module:
+            number = known[1]
+        else:
+            number = self.path_of(module, [m for m, _, _ in calls])
+            self.module_ids[id(module)] = (weakref.ref(module), number)
+        op = None
+        if number is not None:
+            task = torch._C._current_graph_task_id()
+            path, pass_ = self.paths[number], RECOMPUTE if task != -1 else FWD
+            self.push(Frame(path, self.count(path, pass_), pass_, task))
+            if self.level() == MODULE and self.on:
+                ctx = self.enter(self.thread.frames[-1])
+                op = self.tap.op_begin(ctx, b"module", None) if ctx else None
+                self.named(op, *tensors_in(args, "", [], []), False)
+        calls.append((module, number, op))
+
+    def module_leave(self, module, kwargs, result):
+        calls = self.thread.calls
+        if not any(m is module for m, _, _ in calls):
+            return  # it was never entered: a hook before ours threw
+        inner = None
+        while inner is not module:
+            inner, number, op = calls.pop()
+            if op and inner is module and result is not None:
+                self.named(op, *tensors_in(kwargs, "", [], []), False)
+                self.named(op, *tensors_in(result, "", [], []), True)
                 self.tap.op_end(op)
-        self.pop()
+            elif op:
+                self.tap.op_cancel(op)
+            if number is not None:
+                self.pop()
 
     def named(self, op, names, tensors, output):
+        if not op:
+            return
         for name, t in zip(names, tensors):
             described = self.describe(t, name)
             (self.tap.op_out if output else self.tap.op_in)(op, ctypes.byref(described))
-
-    def modules_open(self):
-        return len(self.thread.frames)
 
     def opt_begin(self):
         self.push(Frame(pass_=OPT))

@@ -4,7 +4,6 @@ import functools
 import importlib
 import os
 import sys
-import threading
 import warnings
 import weakref
 
@@ -57,28 +56,12 @@ def observer(which):
     return fallback.load(), "python"
 
 
-def tensors_in(value, name, names, found, depth=0):
-    """Collects the tensors of a module's arguments or results under readable names."""
-    if isinstance(value, torch.Tensor):
-        names.append(name)
-        found.append(value)
-    elif isinstance(value, (list, tuple)) and depth < 4:
-        for i, v in enumerate(value):
-            tensors_in(v, f"{name}.{i}" if name else str(i), names, found, depth + 1)
-    elif isinstance(value, dict) and depth < 4:
-        for k, v in value.items():
-            tensors_in(v, f"{name}.{k}" if name else str(k), names, found, depth + 1)
-    return names, found
-
-
 class Adapter:
     def __init__(self, obs, kind):
         self.obs = obs
         self.kind = kind
-        self.paths = modules.Paths()
+        self.paths = modules.Paths(obs.paths_changed)
         self.names = modules.Names()
-        self.ids = {}  # path -> interned id
-        self.local = threading.local()
         self.optimizers = weakref.WeakKeyDictionary()  # in the order in which they were first seen; never by address
         self.spans = {"phase": None, "sample": None}
         self.manual = False
@@ -97,6 +80,7 @@ class Adapter:
         optimizer.register_optimizer_step_pre_hook(self.safely(self.before_step))
         optimizer.register_optimizer_step_post_hook(self.safely(self.after_step))
         if self.level >= MODULE:
+            obs.modules(self.outermost, self.path_of)
             module = torch.nn.modules.module
             module.register_module_module_registration_hook(self.safely(self.paths.registered))
             module.register_module_forward_pre_hook(self.pre_hook())
@@ -134,45 +118,18 @@ class Adapter:
 
     # Modules
 
-    def stack(self):
-        try:
-            return self.local.stack
-        except AttributeError:
-            self.local.stack = []
-            return self.local.stack
+    def outermost(self):
+        """A module is called outside any other."""
+        obs = self.obs
+        if obs.backward_ran():
+            obs.set_work(obs.work() + 1)
+        if self.version is None and self.optimizers:
+            self.weights()
 
-    def enter(self, module, args):
-        stack, obs = self.stack(), self.obs
-        if not stack:
-            if obs.backward_ran():
-                obs.set_work(obs.work() + 1)
-            if self.version is None and self.optimizers:
-                self.weights()
-        path = self.paths.of(module, [m for m, _ in stack])
-        stack.append((module, path))
-        if path is None:
-            return
-        number = self.ids.get(path)
-        if number is None:
-            number = self.ids[path] = obs.intern(path)
-        if self.level == MODULE:
-            obs.module_begin(number, *tensors_in(args, "", [], []))
-        else:
-            obs.module_begin(number)
-
-    def leave(self, module, kwargs, result):
-        stack = self.stack()
-        if not any(m is module for m, _ in stack):
-            return  # it was never entered: a hook before ours threw
-        while stack:
-            inner, path = stack.pop()
-            if path is not None:
-                if self.level == MODULE and inner is module and result is not None:
-                    self.obs.module_end(*tensors_in(kwargs, "", [], []), *tensors_in(result, "", [], []))
-                else:
-                    self.obs.module_end()
-            if inner is module:
-                return
+    def path_of(self, module, around):
+        """The number of the path of `module`, called inside those modules, outermost first; None: it has none."""
+        path = self.paths.of(module, around)
+        return None if path is None else self.obs.intern(path)
 
     def pre_hook(self):
         # Traced by torch.compile too: nothing may come before the test, which it takes for a constant.
@@ -181,7 +138,7 @@ class Adapter:
                 return None
             if not self.dead and not torch.jit.is_tracing():
                 try:
-                    self.enter(module, args)
+                    self.obs.module_enter(module, args)
                 except Exception as e:
                     self.stop(e)
             return None
@@ -194,7 +151,7 @@ class Adapter:
                 return None
             if not self.dead and not torch.jit.is_tracing():
                 try:
-                    self.leave(module, rest[0] if len(rest) == 2 else {}, rest[-1])
+                    self.obs.module_leave(module, rest[0] if len(rest) == 2 else {}, rest[-1])
                 except Exception as e:
                     self.stop(e)
             return None

@@ -25,7 +25,8 @@ def strip(path):
 class Paths:
     """Where each module lies in its tree. A wrapper has no path of its own: it is transparent (None)."""
 
-    def __init__(self):
+    def __init__(self, changed):
+        self._changed = changed  # called when paths that were given may no longer hold
         self._paths = {}  # id -> (weak reference, path or None)
         self._parents = {}  # id of a child -> weak reference to the module it was last registered in
 
@@ -33,7 +34,8 @@ class Paths:
         """A module registration hook."""
         if child is not None:
             self._parents[id(child)] = weakref.ref(module)
-            self._paths.pop(id(child), None)
+            if self._paths.pop(id(child), None):
+                self._changed()
 
     def _root(self, module):
         seen = set()
@@ -47,6 +49,7 @@ class Paths:
         return module
 
     def _learn(self, root):
+        self._changed()
         best = {}
         for raw, module in root.named_modules():
             path = strip(raw)
