@@ -333,6 +333,56 @@ static int diff_once(struct rlki_audit *audit, json_t **made, const struct rlki_
     return rc;
 }
 
+/* Where a difference's tensor stands in an event of another rank, which may have more inputs. */
+static uint32_t tensor_on(struct rlki_audit *audit, const struct rlki_found *found, int side, uint32_t lowest)
+{
+    uint32_t env, place = lowest;
+    uint64_t seq;
+    const struct rlk_event *event;
+    if (lowest != UINT32_MAX && event_on(found, side, &env, &seq) &&
+        rlki_side_fetch(&audit->side[side], env, seq, &event, NULL) == RLK_OK) {
+        const struct rlk_tensor *t = rlki_event_tensor(event, found->role, found->index);
+        place = t ? (uint32_t)(t - event->tensors) : UINT32_MAX;
+    }
+    return place;
+}
+
+/* A DIFF as it stands on one of its ranks: that rank's events, digests and distance; the mechanism is one for all. */
+static int diff_of_rank(struct rlki_audit *audit, const struct rlki_found *found, uint32_t rank, json_t *whole,
+                        json_t **out)
+{
+    struct rlki_found one = *found;
+    struct rlki_at at;
+    json_t *difference = NULL;
+    size_t i = 0;
+    while (i < found->nat && found->at[i].rank != rank)
+        i++;
+    *out = json_incref(whole);
+    if (!i || i == found->nat || found->no_rank)
+        return RLK_OK;
+    at = found->at[i];
+    one.at = &at;
+    one.nat = 1;
+    one.tensor_a = tensor_on(audit, &one, 0, found->tensor_a);
+    one.tensor_b = tensor_on(audit, &one, 1, found->tensor_b);
+    uint32_t drawn = audit->drawn;
+    audit->drawn = RLKI_DRAWN; /* one drawing a root */
+    int rc = rlki_difference(audit, &one, &difference);
+    audit->drawn = drawn;
+    json_t *copy = json_copy(whole);
+    json_decref(*out);
+    *out = copy;
+    if (!copy) {
+        json_decref(difference);
+        return RLK_ENOMEM;
+    }
+    rlki_set(copy, "rank", json_integer(rank));
+    rlki_set(copy, "a", found_side(audit, &one, 0));
+    rlki_set(copy, "b", found_side(audit, &one, 1));
+    rlki_set(copy, "difference", difference ? difference : json_null());
+    return rc;
+}
+
 static int roots_json(struct rlki_audit *audit, const struct rlki_found *first, json_t *out)
 {
     json_t *roots = json_array(), *per_rank = json_array(), *diff = NULL;
@@ -372,10 +422,13 @@ static int roots_json(struct rlki_audit *audit, const struct rlki_found *first, 
         uint32_t rank = audit->side[0].ranks[i];
         if (!rlki_side_has_rank(&audit->side[1], rank))
             continue;
-        json_t *of_rank = json_null();
+        json_t *of_rank = json_null(), *whole = NULL;
         rc = rlki_first(audit, rank, &one);
         if (rc == RLK_OK && one)
-            rc = diff_once(audit, made, one, &of_rank);
+            rc = diff_once(audit, made, one, &whole);
+        if (rc == RLK_OK && one)
+            rc = diff_of_rank(audit, one, rank, whole, &of_rank);
+        json_decref(whole);
         if (rc == RLK_OK)
             rlki_add(per_rank, json_pack("{s:I,s:o}", "rank", (json_int_t)rank, "first", of_rank));
     }
