@@ -29,6 +29,7 @@ const char *rlk_exec_isa(const struct rlk_exec *x)
 int rlk_exec_own_stream(struct rlk_exec *x)
 {
     int rc = 0;
+    (void)x; /* without CUDA */
 #ifdef RLK_HAVE_CUDA
     if (x->device == RLK_DEVICE_CUDA && !x->own_stream) {
         rc = rlki_cuda_stream_new(x, &x->stream);
@@ -50,6 +51,7 @@ void rlk_exec_drop_stream(struct rlk_exec *x)
 
 int rlk_exec_ordinal(const struct rlk_exec *x)
 {
+    (void)x; /* without CUDA */
 #ifdef RLK_HAVE_CUDA
     return x->device == RLK_DEVICE_CUDA ? rlki_cuda_ordinal() : -1;
 #else
