@@ -124,7 +124,9 @@ json_t *rlki_json_side(struct rlki_audit *audit, int side, uint32_t env, uint64_
         const uint64_t *shape = t->place ? t->place->shape : t->shape;
         rlki_set(out, "dtype", json_string(rlk_dtype_name(t->dtype)));
         rlki_set(out, "logical_shape", shape_json(ndim, shape));
-        if (rlki_value_of(audit, side, &ev.e, env, t, &value) == RLK_OK && value.known)
+        if (rlki_value_of(audit, side, &ev.e, env, t, &value) != RLK_OK)
+            rlki_set(out, "digest", NULL); /* remembered as a failure */
+        else if (value.known)
             rlki_set(out, "digest", digest_json(&value.sums, t->dtype, ndim, shape));
         else
             rlki_set(out, "not_digested", rlki_json_text(value.why));
@@ -334,17 +336,19 @@ static int diff_once(struct rlki_audit *audit, json_t **made, const struct rlki_
 }
 
 /* Where a difference's tensor stands in an event of another rank, which may have more inputs. */
-static uint32_t tensor_on(struct rlki_audit *audit, const struct rlki_found *found, int side, uint32_t lowest)
+static int tensor_on(struct rlki_audit *audit, const struct rlki_found *found, int side, uint32_t *place)
 {
-    uint32_t env, place = lowest;
+    uint32_t env;
     uint64_t seq;
     const struct rlk_event *event;
-    if (lowest != UINT32_MAX && event_on(found, side, &env, &seq) &&
-        rlki_side_fetch(&audit->side[side], env, seq, &event, NULL) == RLK_OK) {
-        const struct rlk_tensor *t = rlki_event_tensor(event, found->role, found->index);
-        place = t ? (uint32_t)(t - event->tensors) : UINT32_MAX;
-    }
-    return place;
+    if (*place == UINT32_MAX || !event_on(found, side, &env, &seq))
+        return RLK_OK;
+    int rc = rlki_side_fetch(&audit->side[side], env, seq, &event, audit->detail);
+    if (rc)
+        return rc;
+    const struct rlk_tensor *t = rlki_event_tensor(event, found->role, found->index);
+    *place = t ? (uint32_t)(t - event->tensors) : UINT32_MAX;
+    return RLK_OK;
 }
 
 /* A DIFF as it stands on one of its ranks: that rank's events, digests and distance; the mechanism is one for all. */
@@ -363,24 +367,29 @@ static int diff_of_rank(struct rlki_audit *audit, const struct rlki_found *found
     at = found->at[i];
     one.at = &at;
     one.nat = 1;
-    one.tensor_a = tensor_on(audit, &one, 0, found->tensor_a);
-    one.tensor_b = tensor_on(audit, &one, 1, found->tensor_b);
     uint32_t drawn = audit->drawn;
     audit->drawn = RLKI_DRAWN; /* one drawing a root */
-    int rc = rlki_difference(audit, &one, &difference);
+    int rc = tensor_on(audit, &one, 0, &one.tensor_a);
+    if (rc == RLK_OK)
+        rc = tensor_on(audit, &one, 1, &one.tensor_b);
+    if (rc == RLK_OK)
+        rc = rlki_difference(audit, &one, &difference);
     audit->drawn = drawn;
-    json_t *copy = json_copy(whole);
+    json_t *copy = rc == RLK_OK ? json_object() : NULL; /* json_copy() may leave keys out, and not say so */
     json_decref(*out);
     *out = copy;
     if (!copy) {
         json_decref(difference);
-        return RLK_ENOMEM;
+        return rc ? rc : RLK_ENOMEM;
     }
+    const char *key;
+    json_t *value;
+    json_object_foreach(whole, key, value) rlki_set(copy, key, json_incref(value));
     rlki_set(copy, "rank", json_integer(rank));
     rlki_set(copy, "a", found_side(audit, &one, 0));
     rlki_set(copy, "b", found_side(audit, &one, 1));
-    rlki_set(copy, "difference", difference ? difference : json_null());
-    return rc;
+    rlki_set(copy, "difference", difference);
+    return RLK_OK;
 }
 
 static int roots_json(struct rlki_audit *audit, const struct rlki_found *first, json_t *out)
