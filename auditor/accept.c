@@ -97,11 +97,14 @@ static int measure(struct rlki_audit *audit, const struct rlki_found *found, str
         size->unmeasured = true;
         return RLK_OK;
     }
-    if (found->no_rank || found->kind == RLK_EV_METRIC) { /* one value for all ranks */
-        rc = rlki_difference(audit, found, &difference);
-        if (rc == RLK_OK)
-            add_difference(size, difference);
-        json_decref(difference);
+    if (found->no_rank || found->kind == RLK_EV_METRIC) { /* one value for all ranks; of each tensor */
+        for (size_t i = 0; (i == 0 || i < found->nspread) && rc == RLK_OK; i++) {
+            rc = rlki_difference_of(audit, found, i, &difference);
+            if (rc == RLK_OK)
+                add_difference(size, difference);
+            json_decref(difference);
+            difference = NULL;
+        }
         return rc;
     }
     for (size_t i = 0; i < found->nat && rc == RLK_OK; i++)

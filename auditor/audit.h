@@ -11,7 +11,7 @@
  *  found.c       the differences found, one for each identity without rank
  *  order.c       which of them comes first
  *  cross.c compose.c  other layouts and phases
- *  elements.c pattern.c  what differs inside a tensor
+ *  elements.c pattern.c  what differs inside a tensor; joined.c cuts.c one that is spread over ranks
  *  mechanism/    why (docs/diagnosis.md)
  *  drawing.c     what differs inside a tensor, drawn; where.c where differences lie; around.c the first one's tensors
  *  result.c      JSON
@@ -61,6 +61,20 @@ enum rlki_root {
     RLKI_ROOT_UNKNOWN = 2,
 };
 
+struct rlki_piece {             /* across layouts: one rank's part of a tensor */
+    uint32_t env, tensor, part; /* place in e.tensors; of a sample's rows: in t->samples */
+    uint64_t seq, place_hash, slice;
+    bool taken; /* joined.c */
+};
+
+struct rlki_spread { /* a tensor that differs, and who holds it */
+    struct rlki_piece *piece[2];
+    size_t n[2];
+    struct rlk_sums sums[2];
+    bool by_sample, comparable; /* the rows of one sample; both sides have one dtype and logical shape */
+    bool whole_units[2];        /* no part ends inside a unit: the sums are those of the whole */
+};
+
 struct rlki_found {
     uint64_t key, event_key; /* identity without rank: with role and input, and of the event alone */
     int64_t step, work, iteration;
@@ -83,9 +97,10 @@ struct rlki_found {
     bool stale;                  /* weights: those of an older step, or of another label */
     int64_t stale_step;
     uint32_t stale_label;
-    uint32_t *holders[2]; /* across layouts: ranks that hold parts, and the composed sums */
+    uint32_t *holders[2]; /* across layouts: ranks that hold parts of the first tensor */
     size_t nholders[2];
-    struct rlk_sums sums[2];
+    struct rlki_spread *spread; /* across layouts: the tensors that it stands for, the first one first */
+    size_t nspread, cap_spread;
 };
 
 struct rlki_instance; /* collective.c */
@@ -154,6 +169,8 @@ struct rlki_audit {
         void *bytes[2];
         struct rlki_at at;
         uint32_t tensor[2];
+        uint32_t ndim; /* of what the bytes are: one part's, or put together from all */
+        uint64_t shape[RLK_MAX_DIMS];
     } kept;
 
     json_t *not_comparable; /* {"reason", ...} once found */
@@ -323,6 +340,8 @@ int rlki_json_diff(struct rlki_audit *audit, const struct rlki_found *found, jso
 
 /* elements.c: {"elements", "changed", ...}; RLK_ECORRUPT when bytes do not have the digest they stand for. */
 int rlki_difference(struct rlki_audit *audit, const struct rlki_found *found, json_t **out);
+/* Across layouts: the same of the n-th tensor that it stands for. */
+int rlki_difference_of(struct rlki_audit *audit, const struct rlki_found *found, size_t n, json_t **out);
 
 /* where.c: where the differences lie, steps x layers and ranks x collectives. Nothing fails: what does not fit is
  * counted. `down`: a downstream difference. `collective`: what one rank's part of a collective says. `verdict`: the

@@ -14,7 +14,7 @@ static bool usable(const struct rlki_part *p)
     return !(p->place && (has_text(p->place->partial) || has_text(p->place->zero)));
 }
 
-static bool same_shape(const struct rlki_part *a, const struct rlki_part *b)
+bool rlki_part_same_shape(const struct rlki_part *a, const struct rlki_part *b)
 {
     return a->ndim == b->ndim && (!a->ndim || memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0);
 }
@@ -108,7 +108,7 @@ int rlki_compose(struct rlki_whole *out, const struct rlki_part *part, size_t n,
             dark(out, "not_digested");
         else if (part[i].dtype != first->dtype)
             dark(out, "parts-of-other-dtypes");
-        else if (!same_shape(&part[i], first))
+        else if (!rlki_part_same_shape(&part[i], first))
             dark(out, "parts-of-other-shapes");
         rlk_sums_add(&out->sums, &part[i].sums);
     }
@@ -160,7 +160,7 @@ int rlki_wholes_equal(const struct rlki_whole *a, const struct rlki_part *pa, si
     *reason = a->state == RLKI_WHOLE_DARK ? a->reason : b->state == RLKI_WHOLE_DARK ? b->reason : "unit-border";
     if (a->state == RLKI_WHOLE_DARK || b->state == RLKI_WHOLE_DARK)
         return RLK_OK;
-    if (a->first->dtype != b->first->dtype || !same_shape(a->first, b->first))
+    if (a->first->dtype != b->first->dtype || !rlki_part_same_shape(a->first, b->first))
         *out = RLKI_NO;
     else if (a->state == RLKI_WHOLE_PARTS || b->state == RLKI_WHOLE_PARTS)
         *out = equal_parts(pa, na, pb, nb);

@@ -192,7 +192,12 @@ static int add_differing(struct rlki_cross *cross, const struct rlki_part *pa, s
     if (!rlki_grow(&cross->differing, &cross->cap_differing, cross->ndiffering, sizeof *cross->differing))
         return RLK_ENOMEM;
     cross->differing[cross->ndiffering++] = (struct rlki_differing){
-        .part = {pa, pb}, .n = {na, nb}, .sums = {a->sums, b->sums}, .first = {a->first, b->first}};
+        .part = {pa, pb},
+        .n = {na, nb},
+        .sums = {a->sums, b->sums},
+        .first = {a->first, b->first},
+        .comparable = a->first->dtype == b->first->dtype && rlki_part_same_shape(a->first, b->first),
+        .whole_units = {a->state == RLKI_WHOLE_KNOWN, b->state == RLKI_WHOLE_KNOWN}};
     return RLK_OK;
 }
 

@@ -8,6 +8,7 @@ struct rlki_differing { /* a tensor that differs: its parts on both sides, the c
     const struct rlki_part *part[2], *first[2];
     size_t n[2];
     struct rlk_sums sums[2];
+    bool comparable, whole_units[2]; /* as in struct rlki_spread */
 };
 
 struct rlki_cross {

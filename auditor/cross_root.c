@@ -109,11 +109,37 @@ static int own_producer(struct rlki_cross *cross, int side, const struct rlki_ev
     return rc == RLK_ENOENT || rc == RLK_EAGAIN ? RLK_OK : rc;
 }
 
+/* Who holds the tensor, for the one who wants its bytes. */
+static int spread(struct rlki_found *found, const struct rlki_differing *d)
+{
+    if (!rlki_grow(&found->spread, &found->cap_spread, found->nspread, sizeof *found->spread))
+        return RLK_ENOMEM;
+    struct rlki_spread *out = &found->spread[found->nspread++];
+    *out = (struct rlki_spread){.by_sample = d->first[0]->sample, .comparable = d->comparable};
+    for (int s = 0; s < 2; s++) {
+        out->sums[s] = d->sums[s];
+        out->whole_units[s] = d->whole_units[s];
+        out->piece[s] = calloc(d->n[s] + 1, sizeof *out->piece[s]);
+        if (!out->piece[s])
+            return RLK_ENOMEM;
+        out->n[s] = d->n[s];
+        for (size_t i = 0; i < d->n[s]; i++) {
+            const struct rlki_part *p = &d->part[s][i];
+            out->piece[s][i] = (struct rlki_piece){.env = p->env,
+                                                   .tensor = p->tensor,
+                                                   .part = p->sample_at,
+                                                   .seq = p->seq,
+                                                   .place_hash = p->place_hash,
+                                                   .slice = p->slice};
+        }
+    }
+    return RLK_OK;
+}
+
 static int holders(struct rlki_found *found, const struct rlki_differing *d)
 {
     found->no_rank = true;
     for (int s = 0; s < 2; s++) {
-        found->sums[s] = d->sums[s];
         found->holders[s] = malloc((d->n[s] + 1) * sizeof *found->holders[s]);
         if (!found->holders[s])
             return RLK_ENOMEM;
@@ -160,6 +186,8 @@ static int report(struct rlki_cross *cross, const struct rlki_differing *d, cons
         return RLK_ENOMEM;
     if (audit->nfound > before) {
         rc = holders(found, d);
+        if (rc == RLK_OK)
+            rc = spread(found, d);
         found->source = source;
         if (d->first[0]->sample)
             found->sample = d->first[0]->sample_name;
@@ -168,6 +196,8 @@ static int report(struct rlki_cross *cross, const struct rlki_differing *d, cons
             found->metric = true;
             found->root = RLKI_ROOT_UNKNOWN;
         }
+    } else if (found->no_rank) { /* another output of its event, another sample's rows */
+        rc = spread(found, d);
     }
     for (size_t i = 0; i < d->n[0] && rc == RLK_OK; i++) { /* where it stands on the other ranks */
         if (d->part[0][i].rank == d->first[0]->rank)

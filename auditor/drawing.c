@@ -11,6 +11,7 @@
 
 #define BINS 65u /* 0, then [2^(k-1), 2^k) */
 #define EXAMPLES 6u
+#define BORDERS 64u
 
 struct cell {
     uint64_t changed;
@@ -186,8 +187,46 @@ static json_t *example_json(const struct draw *d, uint64_t i, uint32_t ndim, con
     return out;
 }
 
+/* Rows of the map's tensor (leading dimensions joined) at which dimension `cut->dim` is cut: once for each index of the
+ * dimensions before it. */
+static void add_rows(json_t *rows, const struct rlki_cut *cut, uint32_t ndim, const uint64_t *shape)
+{
+    uint64_t before = 1, stride = 1;
+    for (uint32_t d = 0; d < cut->dim; d++)
+        before *= shape[d];
+    for (uint32_t d = cut->dim + 1; d + 1 < ndim; d++)
+        stride *= shape[d];
+    for (uint64_t o = 0; o < before && json_array_size(rows) <= BORDERS; o++)
+        rlki_add(rows, json_integer((json_int_t)((o * shape[cut->dim] + cut->at) * stride)));
+}
+
+static json_t *borders(const struct rlki_cuts *cuts, uint32_t ndim, const uint64_t *shape)
+{
+    json_t *rows = json_array(), *cols = json_array();
+    for (size_t i = 0; cuts && rows && cols && i < cuts->n; i++) {
+        if (cuts->cut[i].dim + 1 == ndim && json_array_size(cols) <= BORDERS)
+            rlki_add(cols, json_integer((json_int_t)cuts->cut[i].at));
+        else if (cuts->cut[i].dim + 1 < ndim)
+            add_rows(rows, &cuts->cut[i], ndim, shape);
+    }
+    if (json_array_size(rows) > BORDERS) /* more than lines of the map: nothing to be seen */
+        json_array_clear(rows);
+    if (json_array_size(cols) > BORDERS)
+        json_array_clear(cols);
+    return json_pack("{s:o,s:o}", "rows", rows, "cols", cols);
+}
+
+static void add_borders(json_t *map, const struct rlki_cuts *const cuts[2], uint32_t ndim, const uint64_t *shape)
+{
+    if (!(cuts[0] && cuts[0]->n) && !(cuts[1] && cuts[1]->n))
+        return;
+    rlki_set(map, "borders",
+             json_pack("{s:o,s:o}", "a", borders(cuts[0], ndim, shape), "b", borders(cuts[1], ndim, shape)));
+}
+
 int rlki_draw(json_t *difference, enum rlk_dtype dtype, uint32_t ndim, const uint64_t *shape,
-              const struct rlk_place *place, const void *a, const void *b, uint64_t n)
+              const struct rlk_place *place, const struct rlki_cuts *const cuts[2], const void *a, const void *b,
+              uint64_t n)
 {
     struct draw d = {.dtype = dtype,
                      .part = rlk_dtype_component(dtype),
@@ -220,8 +259,12 @@ int rlki_draw(json_t *difference, enum rlk_dtype dtype, uint32_t ndim, const uin
         if (examples && !seen) /* the farthest stands last */
             rlki_add(examples, example_json(&d, d.far, ndim, shape, place));
         rlki_set(difference, "histogram", histogram_json(&d));
-        if (d.cell)
-            rlki_set(difference, "map", map_json(&d));
+        if (d.cell) {
+            json_t *map = map_json(&d);
+            if (map && (cuts[0] || cuts[1]))
+                add_borders(map, cuts, ndim, shape);
+            rlki_set(difference, "map", map);
+        }
         rlki_set(difference, "examples", examples);
     }
     free(d.cell);

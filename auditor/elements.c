@@ -2,6 +2,7 @@
 #include "auditor/elements.h"
 #include "auditor/audit.h"
 #include "auditor/drawing.h"
+#include "auditor/joined.h"
 #include "auditor/locate.h"
 
 #include "store/rlk_digest.h"
@@ -123,7 +124,18 @@ json_t *rlki_index_json(uint64_t flat, uint32_t ndim, const uint64_t *shape, con
     return array;
 }
 
-static json_t *from_elements(const struct rlki_elements *e, const struct rlk_tensor *t)
+/* What is compared: a tensor of one rank as it is there, or one that was put together. */
+struct whole {
+    enum rlk_dtype dtype;
+    uint32_t ndim;
+    const uint64_t *shape;
+    const struct rlk_place *place; /* turns local indices into logical ones */
+    uint64_t n;
+    void *bytes[2];
+    const struct rlki_cuts *cuts[2];
+};
+
+static json_t *from_elements(const struct rlki_elements *e, const struct whole *t)
 {
     json_t *out = json_pack("{s:I,s:I,s:n,s:n,s:n,s:I,s:s,s:s}", "elements", (json_int_t)e->elements, "changed",
                             (json_int_t)e->changed, "max_ulp", "max_abs", "first_index", "nan", (json_int_t)e->nan,
@@ -143,16 +155,19 @@ static json_t *from_elements(const struct rlki_elements *e, const struct rlk_ten
     return out;
 }
 
-static json_t *sums_only(uint64_t elements, const char *grade)
+static json_t *sums_only(uint64_t elements, const char *grade, const char *why)
 {
-    return json_pack("{s:I,s:n,s:n,s:n,s:n,s:n,s:n,s:s}", "elements", (json_int_t)elements, "changed", "max_ulp",
-                     "max_abs", "first_index", "nan", "pattern", "grade", grade);
+    json_t *out = json_pack("{s:I,s:n,s:n,s:n,s:n,s:n,s:n,s:s}", "elements", (json_int_t)elements, "changed", "max_ulp",
+                            "max_abs", "first_index", "nan", "pattern", "grade", grade);
+    if (out && why)
+        rlki_set(out, "unmeasured", json_string(why));
+    return out;
 }
 
 static json_t *metric_difference(const struct rlki_ev *a, const struct rlki_ev *b)
 {
     struct rlki_elements e;
-    struct rlk_tensor scalar = {.dtype = RLK_FP64};
+    const struct whole scalar = {.dtype = RLK_FP64};
     bool same = a->e.u.metric.value == b->e.u.metric.value;
     if (rlki_elements(&e, RLK_FP64, 0, NULL, &a->e.u.metric.value, &b->e.u.metric.value, 1, false, same) != RLK_OK)
         return NULL;
@@ -166,7 +181,8 @@ void rlki_drop_bytes(struct rlki_audit *audit)
     audit->kept.bytes[0] = audit->kept.bytes[1] = NULL;
 }
 
-bool rlki_kept_bytes(const struct rlki_audit *audit, const struct rlki_found *found, const unsigned char *out[2])
+bool rlki_kept_bytes(const struct rlki_audit *audit, const struct rlki_found *found, const unsigned char *out[2],
+                     uint32_t *ndim, const uint64_t **shape)
 {
     const struct rlki_at *x = &audit->kept.at, *y = &found->at[0];
     if (!audit->kept.bytes[0] || !audit->kept.bytes[1] || !found->nat || x->env != y->env || x->seq != y->seq ||
@@ -175,48 +191,110 @@ bool rlki_kept_bytes(const struct rlki_audit *audit, const struct rlki_found *fo
         return false;
     out[0] = audit->kept.bytes[0];
     out[1] = audit->kept.bytes[1];
+    *ndim = audit->kept.ndim;
+    *shape = audit->kept.shape;
     return true;
 }
 
-static int compare_bytes(struct rlki_audit *audit, const struct rlki_ev ev[2], const struct rlk_tensor *const t[2],
-                         const struct rlki_value value[2], json_t **out)
+static bool at_cuts(const struct whole *w, int side)
 {
-    void *bytes[2] = {NULL, NULL};
-    uint64_t n[2] = {0, 0};
+    return w->cuts[side] && w->cuts[side]->n &&
+           rlki_at_cuts(w->cuts[side], rlk_dtype_bytes(w->dtype), w->ndim, w->shape, w->bytes[0], w->bytes[1], w->n);
+}
+
+/* Measures and draws. The bytes become the audit's. */
+static int measure(struct rlki_audit *audit, const struct whole *w, bool value_equal, json_t **out)
+{
     struct rlki_elements e;
-    int rc = RLK_OK;
-    for (int s = 0; s < 2 && (rc == RLK_OK || rc == RLK_ENOENT); s++) { /* damage shows on either side */
-        int one = bytes_of(audit, s, &ev[s], t[s], &value[s], &bytes[s], &n[s]);
-        rc = one ? one : rc;
-    }
-    if (rc == RLK_OK && n[0] == n[1])
-        rc = rlki_elements(&e, t[0]->dtype, t[0]->ndim, t[0]->shape, bytes[0], bytes[1], n[0],
-                           value[0].sums.multiset == value[1].sums.multiset,
-                           rlk_u128_equal(value[0].sums.value, value[1].sums.value));
-    else if (rc == RLK_OK)
-        rc = RLK_ENOENT;
+    int rc = rlki_elements(&e, w->dtype, w->ndim, w->shape, w->bytes[0], w->bytes[1], w->n, false, value_equal);
+    static const char *const plainer[] = {"rows", "suffix", "tile", "uniform", "unknown"};
+    for (size_t i = 0; rc == RLK_OK && e.changed && i < sizeof plainer / sizeof *plainer; i++)
+        if (strcmp(e.pattern, plainer[i]) == 0 && (at_cuts(w, 0) || at_cuts(w, 1)))
+            e.pattern = "shard-boundary";
     if (rc == RLK_OK)
-        *out = from_elements(&e, t[0]);
-    if (*out && audit->drawn++ < RLKI_DRAWN)
-        rc = rlki_draw(*out, t[0]->dtype, t[0]->ndim, t[0]->shape, t[0]->place, bytes[0], bytes[1], n[0]);
-    audit->kept.bytes[0] = bytes[0];
-    audit->kept.bytes[1] = bytes[1];
+        *out = from_elements(&e, w);
+    if (rc == RLK_OK && !*out)
+        rc = RLK_ENOMEM;
+    if (rc == RLK_OK && audit->drawn++ < RLKI_DRAWN)
+        rc = rlki_draw(*out, w->dtype, w->ndim, w->shape, w->place, w->cuts, w->bytes[0], w->bytes[1], w->n);
+    audit->kept.bytes[0] = w->bytes[0];
+    audit->kept.bytes[1] = w->bytes[1];
+    audit->kept.ndim = w->ndim;
+    memcpy(audit->kept.shape, w->shape, w->ndim * sizeof *w->shape);
     if (rc) {
         rlki_drop_bytes(audit);
         json_decref(*out);
         *out = NULL;
     }
-    return rc == RLK_OK && !*out ? RLK_ENOMEM : rc;
+    return rc;
 }
 
-/* Does the lowest rank's part stand for the tensor: the only one, or a replica of the whole? */
-static bool holds_all(const struct rlki_found *found, int side, const struct rlk_tensor *t)
+static int compare_bytes(struct rlki_audit *audit, const struct rlki_ev ev[2], const struct rlk_tensor *const t[2],
+                         const struct rlki_value value[2], json_t **out)
 {
-    return found->nholders[side] == 1 ||
-           (t->place && rlk_place_is_whole(t->place) && !(t->place->partial && *t->place->partial));
+    struct rlki_cuts cuts = {0};
+    struct whole w = {
+        .dtype = t[0]->dtype, .ndim = t[0]->ndim, .shape = t[0]->shape, .place = t[0]->place, .cuts = {&cuts, NULL}};
+    uint64_t n[2] = {0, 0};
+    int rc = RLK_OK;
+    for (int s = 0; s < 2 && (rc == RLK_OK || rc == RLK_ENOENT); s++) { /* damage shows on either side */
+        int one = bytes_of(audit, s, &ev[s], t[s], &value[s], &w.bytes[s], &n[s]);
+        rc = one ? one : rc;
+    }
+    if (rc == RLK_OK && n[0] != n[1])
+        rc = RLK_ENOENT;
+    if (rc == RLK_OK)
+        rc = rlki_cuts_local(&cuts, t[0]->place);
+    w.n = n[0];
+    if (rc == RLK_OK)
+        rc = measure(audit, &w, rlk_u128_equal(value[0].sums.value, value[1].sums.value), out);
+    else
+        for (int s = 0; s < 2; s++)
+            free(w.bytes[s]);
+    rlki_cuts_release(&cuts);
+    return rc;
+}
+
+/* Across layouts: what the ranks of either side hold, put together. */
+static int compare_spread(struct rlki_audit *audit, const struct rlki_spread *spread, json_t **out)
+{
+    struct rlki_joined side[2] = {0};
+    const char *why = spread->comparable ? NULL : "the two have other types or logical shapes";
+    int rc = why ? RLK_ENOENT : RLK_OK;
+    for (int s = 0; s < 2 && !why && (rc == RLK_OK || rc == RLK_ENOENT); s++) { /* damage shows on either side */
+        int one = rlki_join(audit, s, spread, &side[s]);
+        rc = one && (rc == RLK_OK || one != RLK_ENOENT) ? one : rc;
+    }
+    if (rc == RLK_ENOENT) {
+        const char *said = why ? why : *side[0].why ? side[0].why : side[1].why;
+        *out =
+            sums_only(spread->sums[0].elements,
+                      spread->comparable ? rlki_grade_of_sums(&spread->sums[0], &spread->sums[1]) : "different", said);
+        rc = RLK_OK;
+    } else if (rc == RLK_OK) {
+        const struct whole w = {.dtype = side[0].dtype,
+                                .ndim = side[0].ndim,
+                                .shape = side[0].shape,
+                                .n = side[0].n,
+                                .bytes = {side[0].bytes, side[1].bytes},
+                                .cuts = {&side[0].cuts, &side[1].cuts}};
+        side[0].bytes = side[1].bytes = NULL;
+        rc = measure(audit, &w, rlk_u128_equal(spread->sums[0].value, spread->sums[1].value), out);
+        if (rc == RLK_OK)
+            rlki_set(*out, "parts",
+                     json_pack("{s:I,s:I}", "a", (json_int_t)side[0].parts, "b", (json_int_t)side[1].parts));
+    }
+    rlki_joined_release(&side[0]);
+    rlki_joined_release(&side[1]);
+    return rc;
 }
 
 int rlki_difference(struct rlki_audit *audit, const struct rlki_found *found, json_t **out)
+{
+    return rlki_difference_of(audit, found, 0, out);
+}
+
+int rlki_difference_of(struct rlki_audit *audit, const struct rlki_found *found, size_t n, json_t **out)
 {
     struct rlk_arena arena = {0};
     struct rlki_ev ev[2];
@@ -245,16 +323,17 @@ int rlki_difference(struct rlki_audit *audit, const struct rlki_found *found, js
         *out = metric_difference(&ev[0], &ev[1]);
     } else if (!t[0] || !t[1]) {
         *out = json_null();
+    } else if (n < found->nspread) {
+        rc = compare_spread(audit, &found->spread[n], out);
     } else {
         bool comparable = t[0]->dtype == t[1]->dtype && t[0]->ndim == t[1]->ndim &&
                           (!t[0]->ndim || memcmp(t[0]->shape, t[1]->shape, t[0]->ndim * sizeof *t[0]->shape) == 0);
-        bool composed = found->no_rank && !(holds_all(found, 0, t[0]) && holds_all(found, 1, t[1]));
-        const struct rlk_sums *a = found->no_rank ? &found->sums[0] : &value[0].sums;
-        const struct rlk_sums *b = found->no_rank ? &found->sums[1] : &value[1].sums;
-        rc = comparable && !composed ? compare_bytes(audit, ev, t, value, out) : RLK_ENOENT;
+        rc = comparable ? compare_bytes(audit, ev, t, value, out) : RLK_ENOENT;
         if (rc == RLK_ENOENT) {
             rc = RLK_OK;
-            *out = sums_only(a->elements, comparable || composed ? rlki_grade_of_sums(a, b) : "different");
+            *out = sums_only(value[0].sums.elements,
+                             comparable ? rlki_grade_of_sums(&value[0].sums, &value[1].sums) : "different",
+                             comparable ? NULL : "the two have other types or shapes");
         }
     }
     if (!*out && rc == RLK_OK)

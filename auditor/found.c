@@ -143,6 +143,11 @@ void rlki_found_release(struct rlki_audit *audit)
         free(audit->found[i].at);
         free(audit->found[i].holders[0]);
         free(audit->found[i].holders[1]);
+        for (size_t k = 0; k < audit->found[i].nspread; k++) {
+            free(audit->found[i].spread[k].piece[0]);
+            free(audit->found[i].spread[k].piece[1]);
+        }
+        free(audit->found[i].spread);
     }
     free(audit->found);
     audit->found = NULL;

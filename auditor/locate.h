@@ -13,8 +13,10 @@ int rlki_located(struct rlki_audit *audit, const struct rlki_found *found, int s
 int rlki_bytes_of(struct rlki_audit *audit, int side, const struct rlki_ev *ev, const struct rlk_tensor *t, void **out,
                   uint64_t *n);
 
-/* The bytes that the last rlki_difference() was made from, if it was that of `found`. They stay the audit's. */
-bool rlki_kept_bytes(const struct rlki_audit *audit, const struct rlki_found *found, const unsigned char *out[2]);
+/* The bytes that the last rlki_difference() was made from, if it was that of `found`, and their shape: across layouts
+ * that of the logical tensor. They stay the audit's. */
+bool rlki_kept_bytes(const struct rlki_audit *audit, const struct rlki_found *found, const unsigned char *out[2],
+                     uint32_t *ndim, const uint64_t **shape);
 void rlki_drop_bytes(struct rlki_audit *audit);
 
 const char *rlki_grade_of_sums(const struct rlk_sums *a, const struct rlk_sums *b);

@@ -163,6 +163,7 @@ static int sample_parts(struct rlki_audit *audit, struct rlki_parts *parts, int 
             shape[0] = s->extent;
         p->shape = shape;
         p->sample = true;
+        p->sample_at = i;
         p->sample_name = rlki_names_id(&audit->names, s->id);
         p->sums = s->sums;
         p->slice = rlki_mix(rlki_mix(rlki_mix(61, (uint64_t)ev->e.who.work), (uint64_t)ev->e.who.iteration), s->start);
@@ -177,6 +178,19 @@ static bool per_sample(const struct rlk_tensor *t)
     for (uint32_t i = 0; i < t->nsamples && all; i++)
         all = t->samples[i].has_sums;
     return all;
+}
+
+int rlki_part_place(struct rlki_audit *audit, int side, const struct rlki_ev *ev, const struct rlk_tensor *t,
+                    struct rlk_arena *arena, uint32_t *module, uint32_t *name, struct rlk_place **place)
+{
+    uint32_t own = ev->module, called = rlki_names_id(&audit->names, t->name);
+    *module = own;
+    *name = called;
+    *place = NULL;
+    int rc = rlki_map_tensor(audit, side, own, called, module, name, t, arena, place);
+    if (rc == RLK_OK && !*place && !t->place)
+        rc = rlki_dims_place(audit, side, *module, t, ev->e.rank, arena, place);
+    return rc;
 }
 
 int rlki_parts_of(struct rlki_audit *audit, struct rlki_parts *parts, int side, const struct rlki_ev *ev,
@@ -200,14 +214,12 @@ int rlki_parts_of(struct rlki_audit *audit, struct rlki_parts *parts, int side, 
         event_nth = rlki_hash_count(counts, rlki_mix(71, text_hash(ev->e.u.weights.side)), 1);
     for (uint32_t i = 0; i < ev->e.ntensors; i++) {
         const struct rlk_tensor *t = &ev->e.tensors[i];
-        uint32_t module = ev->module, name = rlki_names_id(&audit->names, t->name);
-        struct rlk_place *mapped = NULL;
+        uint32_t module, name;
+        struct rlk_place *mapped;
         /* An empty part of an input says nothing, and where its siblings are references it would stand alone. */
         if (t->role == RLK_ROLE_IN && (t->state == RLK_T_REFERENCE || no_elements(t)))
             continue;
-        int rc = rlki_map_tensor(audit, side, module, name, &module, &name, t, &parts->arena, &mapped);
-        if (rc == RLK_OK && !mapped && !t->place)
-            rc = rlki_dims_place(audit, side, module, t, ev->e.rank, &parts->arena, &mapped);
+        int rc = rlki_part_place(audit, side, ev, t, &parts->arena, &module, &name, &mapped);
         if (rc)
             return rc;
         if (per_sample(t) && ev->e.kind != RLK_EV_WEIGHTS) {

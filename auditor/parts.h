@@ -14,8 +14,8 @@ struct rlki_part {
     uint32_t rank, env, tensor; /* tensor: place in e.tensors */
     uint32_t index, noutputs;
     uint64_t seq;
-    uint32_t sample_name;
-    uint32_t reason; /* not comparable: a name; 0 */
+    uint32_t sample_name, sample_at; /* place in t->samples */
+    uint32_t reason;                 /* not comparable: a name; 0 */
     struct rlk_sums sums;
     const struct rlk_place *place; /* in the arena; NULL = local */
     uint32_t ndim;
@@ -43,11 +43,16 @@ struct rlki_whole {
     struct rlk_sums sums;
 };
 
+bool rlki_part_same_shape(const struct rlki_part *a, const struct rlki_part *b); /* logical */
 /* Puts n parts of one side and one key together; parts ascending by rank. */
 int rlki_compose(struct rlki_whole *out, const struct rlki_part *part, size_t n, bool one_rank);
 /* YES, NO, MAYBE (*reason). */
 int rlki_wholes_equal(const struct rlki_whole *a, const struct rlki_part *pa, size_t na, const struct rlki_whole *b,
                       const struct rlki_part *pb, size_t nb, enum rlki_tri *out, const char **reason);
+
+/* What map and dims files say of a tensor: its module and name, and where it lies (NULL: they do not). */
+int rlki_part_place(struct rlki_audit *audit, int side, const struct rlki_ev *ev, const struct rlk_tensor *t,
+                    struct rlk_arena *arena, uint32_t *module, uint32_t *name, struct rlk_place **place);
 
 /* Adds the parts of one event. `counts`: n-th counters of this rank. */
 int rlki_parts_of(struct rlki_audit *audit, struct rlki_parts *parts, int side, const struct rlki_ev *ev,

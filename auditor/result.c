@@ -191,8 +191,8 @@ static json_t *found_side(struct rlki_audit *audit, const struct rlki_found *fou
     uint32_t ndim = (uint32_t)json_array_size(shape);
     for (uint32_t i = 0; i < ndim && i < RLK_MAX_DIMS; i++)
         dims[i] = (uint64_t)json_integer_value(json_array_get(shape, i));
-    if (ndim <= RLK_MAX_DIMS && dtype != RLK_DTYPE_NONE && found->kind != RLK_EV_METRIC)
-        rlki_set(out, "digest", digest_json(&found->sums[side], (uint8_t)dtype, ndim, dims));
+    if (found->nspread && ndim <= RLK_MAX_DIMS && dtype != RLK_DTYPE_NONE && found->kind != RLK_EV_METRIC)
+        rlki_set(out, "digest", digest_json(&found->spread[0].sums[side], (uint8_t)dtype, ndim, dims));
     return out;
 }
 

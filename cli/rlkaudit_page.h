@@ -68,8 +68,8 @@ struct rlki_grid {
     const char *(*hover)(const void *context, unsigned row, unsigned col);
 };
 void rlki_page_grid(struct rlki_page *page, const struct rlki_grid *grid);
-/* Lines of characters (the JSON's "map"); `far`: distances, else shares. */
-void rlki_page_map(struct rlki_page *page, const json_t *lines, bool far);
+/* The JSON's "map"; `far`: distances, else shares. Where parts meet is drawn over it. */
+void rlki_page_map(struct rlki_page *page, const json_t *map, bool far);
 void rlki_page_histogram(struct rlki_page *page, const json_t *histogram);
 
 /* The whole page of a first-diff; returns 0 or a status. For rlki_write_text. */

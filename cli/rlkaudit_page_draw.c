@@ -149,8 +149,40 @@ static unsigned map_class(char ch, bool far)
     return k == 0 ? 1 : k == 1 ? 2 : k == 2 ? 3 : k <= 4 ? 4 : k <= 8 ? 5 : k <= 12 ? 6 : 7;
 }
 
-void rlki_page_map(struct rlki_page *page, const json_t *lines, bool far)
+/* Lines where parts meet, of one side: `whole` rows or columns of the tensor take `pixels`. */
+static void put_cuts(struct rlki_page *page, const json_t *list, bool rows, uint64_t whole, unsigned wide,
+                     unsigned high, const char *class)
 {
+    const json_t *at;
+    size_t i;
+    json_array_foreach(list, i, at)
+    {
+        if (i >= 64 || !whole || rlki_amount(at) >= whole)
+            break;
+        double place = 1 + (double)(rows ? high : wide) * (double)rlki_amount(at) / (double)whole;
+        if (rows)
+            rlki_page_form(page, "<path class=\"%s\" d=\"M1 %.5gh%u\"/>\n", class, place, wide);
+        else
+            rlki_page_form(page, "<path class=\"%s\" d=\"M%.5g 1v%u\"/>\n", class, place, high);
+    }
+}
+
+static void put_borders(struct rlki_page *page, const json_t *map, unsigned wide, unsigned high)
+{
+    static const char *const keys[] = {"a", "b"}, *const classes[] = {"cuta", "cutb"};
+    const json_t *shape = json_object_get(map, "shape");
+    for (int s = 0; s < 2; s++) {
+        const json_t *side = json_object_get(json_object_get(map, "borders"), keys[s]);
+        put_cuts(page, json_object_get(side, "rows"), true, rlki_amount(json_array_get(shape, 0)), wide, high,
+                 classes[s]);
+        put_cuts(page, json_object_get(side, "cols"), false, rlki_amount(json_array_get(shape, 1)), wide, high,
+                 classes[s]);
+    }
+}
+
+void rlki_page_map(struct rlki_page *page, const json_t *map, bool far)
+{
+    const json_t *lines = json_object_get(map, far ? "far" : "changed");
     unsigned rows = (unsigned)json_array_size(lines), cols = 0, cell;
     const json_t *line;
     size_t i;
@@ -185,6 +217,7 @@ void rlki_page_map(struct rlki_page *page, const json_t *lines, bool far)
         if (any)
             rlki_page_form(page, "\" class=\"c%u\"/>\n", class);
     }
+    put_borders(page, map, cols * cell, rows * high);
     rlki_page_raw(page, "</svg></div>\n");
 }
 

@@ -261,6 +261,37 @@ static void put_scale(struct rlki_page *page, const json_t *shape)
     rlki_page_raw(page, "</p>\n");
 }
 
+static void put_places(struct rlki_page *page, const char *what, const json_t *list)
+{
+    const json_t *one;
+    size_t i;
+    if (!json_array_size(list))
+        return;
+    rlki_page_raw(page, what);
+    json_array_foreach(list, i, one) if (i < 16)
+        rlki_page_form(page, "%s%s", i ? ", " : "", rlki_count(rlki_amount(one)));
+    if (json_array_size(list) > 16)
+        rlki_page_form(page, " and %zu more", json_array_size(list) - 16);
+}
+
+/* The lines over the map, in words. */
+static void put_borders(struct rlki_page *page, const json_t *borders)
+{
+    static const char *const keys[] = {"a", "b"};
+    for (int s = 0; s < 2; s++) {
+        const json_t *side = json_object_get(borders, keys[s]), *rows = json_object_get(side, "rows"),
+                     *cols = json_object_get(side, "cols");
+        if (!json_array_size(rows) && !json_array_size(cols))
+            continue;
+        rlki_page_raw(page, "<p class=\"dim\">Parts of ");
+        rlki_page_side(page, s);
+        rlki_page_form(page, " meet at the <span class=\"cut%s\">%s</span> lines:", keys[s], s ? "dotted" : "dashed");
+        put_places(page, " before row ", rows);
+        put_places(page, json_array_size(rows) ? "; before column " : " before column ", cols);
+        rlki_page_raw(page, "</p>\n");
+    }
+}
+
 static void put_maps(struct rlki_page *page, const json_t *d, bool ulp)
 {
     const json_t *map = json_object_get(d, "map");
@@ -269,18 +300,19 @@ static void put_maps(struct rlki_page *page, const json_t *d, bool ulp)
     rlki_page_raw(page, "<h3>Over the tensor</h3>\n");
     put_scale(page, json_object_get(map, "shape"));
     rlki_page_raw(page, "<div class=\"pair\"><figure>\n");
-    rlki_page_map(page, json_object_get(map, "changed"), false);
+    rlki_page_map(page, map, false);
     rlki_page_raw(
         page, "<figcaption class=\"share\">share of elements that differ: <i class=\"k c1\"></i>one or more <i "
               "class=\"k t c3\"></i><i class=\"k t c5\"></i><i class=\"k t c7\"></i>a half <i class=\"k c9\"></i>all"
               "</figcaption></figure>\n<figure>\n");
-    rlki_page_map(page, json_object_get(map, "far"), true);
+    rlki_page_map(page, map, true);
     rlki_page_form(
         page,
         "<figcaption class=\"far\">farthest, %s: <i class=\"k c1\"></i>0 <i class=\"k c2\"></i>1 <i class=\"k "
         "c3\"></i>2 <i class=\"k c4\"></i>4 <i class=\"k c5\"></i>16 <i class=\"k c6\"></i>256 <i class=\"k "
         "c7\"></i>4,096 and more <i class=\"k c8\"></i>NaN</figcaption></figure></div>\n",
         ulp ? "ulp" : "difference");
+    put_borders(page, json_object_get(map, "borders"));
 }
 
 static void put_measures(struct rlki_page *page, const json_t *d)
@@ -298,6 +330,11 @@ static void put_measures(struct rlki_page *page, const json_t *d)
         rlki_page_form(page, "<div><dt>largest difference</dt><dd>%.4g</dd></div>\n",
                        json_number_value(json_object_get(d, "max_abs")));
     rlki_page_form(page, "<div><dt>NaN on a side</dt><dd>%s</dd></div>\n", rlki_count_of(d, "nan"));
+    if (json_is_object(json_object_get(d, "parts")))
+        rlki_page_form(
+            page,
+            "<div><dt>put together from parts</dt><dd>%s <small>in A,</small> %s <small>in B</small></dd></div>\n",
+            rlki_count_of(json_object_get(d, "parts"), "a"), rlki_count_of(json_object_get(d, "parts"), "b"));
     rlki_page_raw(page, "<div><dt>pattern</dt><dd>");
     rlki_page_text(page, *rlki_raw(d, "pattern") ? rlki_raw(d, "pattern") : "-");
     rlki_page_raw(page, "</dd></div>\n<div><dt>grade</dt><dd>");
@@ -312,14 +349,14 @@ void rlki_page_difference(struct rlki_page *page, const json_t *first)
     if (!json_is_object(d)) {
         rlki_page_raw(page, "<p>One side has no such tensor: there is nothing to compare element by element.</p>\n");
     } else if (!json_is_integer(json_object_get(d, "changed"))) {
-        rlki_page_form(page,
-                       "<p>%s elements. What differs among them is not known: their bytes were not kept on both sides, "
-                       "or they are "
-                       "spread over ranks. By the digest alone: <b>",
-                       rlki_count_of(d, "elements"));
+        rlki_page_form(page, "<p>%s elements. What differs among them is not known: ", rlki_count_of(d, "elements"));
+        rlki_page_text(page, *rlki_raw(d, "unmeasured") ? rlki_raw(d, "unmeasured")
+                                                        : "their bytes were not kept on both sides");
+        rlki_page_raw(page, ". By the digest alone: <b>");
         rlki_page_text(page, rlki_raw(d, "grade"));
         rlki_page_raw(page,
-                      "</b>. Record again with <code>rlkrec run --payload op=NAME</code> to see the elements.</p>\n");
+                      "</b>. <code>rlkaudit first-diff --plan FILE</code> writes which bytes to keep, <code>rlkrec run "
+                      "--plan FILE</code> keeps them.</p>\n");
     } else {
         bool ulp = strcmp(rlki_raw(histogram, "unit"), "integer") != 0;
         put_measures(page, d);

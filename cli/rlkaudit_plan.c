@@ -51,14 +51,56 @@ static void put_root(FILE *to, const json_t *diff, json_int_t rank)
     fputs(",role=in\n", to);
 }
 
-static char *root_lines(const json_t *diff, size_t *n)
+static bool is_gradient(const char *name)
+{
+    size_t n = strlen(name);
+    return !strcmp(name, "grad") || (n > 5 && !strcmp(name + n - 5, ".grad"));
+}
+
+/* Across layouts and phases: the other side may make the same tensor by another operator, on other ranks, at another
+ * place of its order. What the two have in common is in docs/identity.md, "Across layouts and phases". */
+static void put_across(FILE *to, const json_t *diff, bool phases)
+{
+    json_int_t step = json_integer_value(json_object_get(diff, "step"));
+    const char *role = json_string_value(json_object_get(diff, "role"));
+    const char *name = json_string_value(json_object_get(diff, "name"));
+    const char *kind = json_string_value(json_object_get(diff, "kind"));
+    const char *sample = json_string_value(json_object_get(diff, "sample"));
+    bool in = role && !strcmp(role, "in"), named = name && *name;
+    bool gradient = !in && named && is_gradient(name);
+    bool weights = kind && !strcmp(kind, "weights");
+    for (int inputs = 0; inputs < (in || weights || gradient ? 1 : 2); inputs++) {
+        fprintf(to, "step=%" JSON_INTEGER_FORMAT ":%" JSON_INTEGER_FORMAT, step, step + 1);
+        if (!weights && !gradient) {
+            if (!phases)
+                put_text(to, "phase", json_string_value(json_object_get(diff, "phase")));
+            put_text(to, "pass", json_string_value(json_object_get(diff, "pass")));
+            fprintf(to, ",call=%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(diff, "call")));
+            if (!phases && !(sample && *sample))
+                fprintf(to, ",work=%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(diff, "work")));
+        }
+        if (!weights)
+            put_text(to, "module", json_string_value(json_object_get(diff, "module")));
+        if (weights || !named)
+            put_text(to, "op", json_string_value(json_object_get(diff, "op")));
+        if (named && !inputs)
+            put_text(to, "name", name);
+        else if (!inputs)
+            fprintf(to, ",index=%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(diff, "index")));
+        fprintf(to, ",role=%s\n", in || inputs ? "in" : "out");
+    }
+}
+
+static char *root_lines(const json_t *diff, const char *mode, size_t *n)
 {
     char *text = NULL;
     FILE *to = open_memstream(&text, n);
     const json_t *ranks = json_object_get(diff, "ranks");
     if (!to)
         return NULL;
-    if (json_array_size(ranks) > RANKS_MAX || json_array_size(ranks) == 0)
+    if (json_is_null(json_object_get(diff, "rank")))
+        put_across(to, diff, mode && !strcmp(mode, "phases"));
+    else if (json_array_size(ranks) > RANKS_MAX || json_array_size(ranks) == 0)
         put_root(to, diff, -1);
     else
         for (size_t i = 0; i < json_array_size(ranks); i++)
@@ -73,12 +115,13 @@ static char *root_lines(const json_t *diff, size_t *n)
 static int print(FILE *to, void *context)
 {
     const json_t *roots = json_object_get(context, "roots");
+    const char *mode = json_string_value(json_object_get(context, "mode"));
     size_t said = 0, i;
     fputs("# rlk.plan/1: tensors whose bytes `rlkrec run --plan` keeps; a line is a SPEC of --payload (docs/cli.md)\n",
           to);
     for (i = 0; i < json_array_size(roots); i++) {
         size_t n = 0;
-        char *lines = root_lines(json_array_get(roots, i), &n);
+        char *lines = root_lines(json_array_get(roots, i), mode, &n);
         if (!lines)
             return RLKI_EXIT_FAULT;
         bool fits = said + n <= PLAN_MAX;

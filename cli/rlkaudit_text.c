@@ -174,6 +174,61 @@ static void histogram(struct rlki_lines *l, const json_t *h)
     }
 }
 
+#define MAP_LINES 6u
+#define MAP_COLUMNS 64u
+
+/* "cut" and where: the parts of one side. */
+static void cuts(struct rlki_lines *l, const json_t *side, const char *letter)
+{
+    static const char *const keys[] = {"rows", "cols"}, *const words[] = {"row", "column"};
+    for (int k = 0; k < 2; k++) {
+        const json_t *list = json_object_get(side, keys[k]);
+        size_t n = json_array_size(list);
+        char text[160] = "", *end = text;
+        for (size_t i = 0; i < n && i < 7; i++)
+            end += snprintf(end, sizeof text - (size_t)(end - text), "%s%llu", i ? "," : "",
+                            (unsigned long long)rlki_amount(json_array_get(list, i)));
+        if (n)
+            rlki_lines_item(l, RLKI_DIM, "%s cut at %s %s%s", letter, words[k], text, n > 7 ? ",..." : "");
+    }
+}
+
+/* The map of the JSON in a few lines, the densest character of each cell; nothing where it would be all alike. */
+static void map(struct rlki_lines *l, const json_t *m)
+{
+    const json_t *lines = json_object_get(m, "changed"), *one;
+    char cell[MAP_LINES][MAP_COLUMNS + 1];
+    size_t rows = json_array_size(lines), cols = json_string_length(json_array_get(lines, 0)), i;
+    bool blank = false, full = false;
+    if (!rows || !cols || rows > 64 || cols > 96 || rows * cols < 8)
+        return;
+    unsigned room = l->width > RLKI_LABEL + 8 ? l->width - RLKI_LABEL : 8;
+    unsigned high = rows < MAP_LINES ? (unsigned)rows : MAP_LINES,
+             wide = cols < MAP_COLUMNS ? (unsigned)cols : MAP_COLUMNS;
+    wide = wide < room ? wide : room;
+    memset(cell, '.', sizeof cell);
+    json_array_foreach(lines, i, one)
+    {
+        const char *text = json_string_value(one);
+        for (size_t c = 0; text && c < cols && text[c]; c++) {
+            char *at = &cell[i * high / rows][c * wide / cols];
+            blank |= text[c] == '.';
+            full |= text[c] != '.';
+            if (text[c] >= '1' && text[c] <= '9' && (*at == '.' || text[c] > *at))
+                *at = text[c];
+        }
+    }
+    if (!blank || !full)
+        return;
+    cuts(l, json_object_get(json_object_get(m, "borders"), "a"), "A");
+    cuts(l, json_object_get(json_object_get(m, "borders"), "b"), "B");
+    for (unsigned r = 0; r < high; r++) {
+        cell[r][wide] = '\0';
+        rlki_lines_label(l, r ? "" : "map");
+        rlki_lines_item(l, RLKI_PLAIN, "%s", cell[r]);
+    }
+}
+
 void rlki_text_difference(struct rlki_lines *l, const json_t *d)
 {
     if (!json_is_object(d))
@@ -181,7 +236,8 @@ void rlki_text_difference(struct rlki_lines *l, const json_t *d)
     rlki_lines_label(l, "differs");
     if (!json_is_integer(json_object_get(d, "changed"))) {
         rlki_lines_item(l, RLKI_PLAIN, "%s", rlki_text(d, "grade"));
-        rlki_lines_item(l, RLKI_PLAIN, "%s elements; their bytes were not kept", rlki_count_of(d, "elements"));
+        rlki_lines_item(l, RLKI_PLAIN, "%s elements; %s", rlki_count_of(d, "elements"),
+                        *rlki_raw(d, "unmeasured") ? rlki_text(d, "unmeasured") : "their bytes were not kept");
         return;
     }
     uint64_t changed = rlki_amount(json_object_get(d, "changed")), all = rlki_amount(json_object_get(d, "elements"));
@@ -200,6 +256,12 @@ void rlki_text_difference(struct rlki_lines *l, const json_t *d)
                         rlki_integer(d, "nan") == rlki_integer(d, "changed") ? "all" : rlki_count_of(d, "nan"));
     rlki_lines_item(l, RLKI_PLAIN, "first at %s", rlki_shape_text(json_object_get(d, "first_index")));
     histogram(l, json_object_get(d, "histogram"));
+    if (json_is_object(json_object_get(d, "parts")))
+        rlki_lines_item(l, RLKI_PLAIN, "put together from %s parts in A, %s in B",
+                        rlki_count_of(json_object_get(d, "parts"), "a"),
+                        rlki_count_of(json_object_get(d, "parts"), "b"));
+    if (strcmp(rlki_raw(d, "pattern"), "uniform") != 0) /* "all over" has been said */
+        map(l, json_object_get(d, "map"));
 }
 
 void rlki_text_mechanism(struct rlki_lines *l, const json_t *m)

@@ -54,19 +54,19 @@ static int multiplicity(struct rlki_facts *f, uint64_t rows, uint32_t **out, con
 /* Do the changed rows of the output lie where an index collides? */
 static int collisions(struct rlki_facts *f, struct rlki_opinion *o)
 {
-    const struct rlk_tensor *t = f->t[0];
+    const struct rlki_change *c = &f->change;
     uint32_t *count;
     const char *name = "";
-    if (!f->change.bytes || !t->ndim || t->shape[0] < 2 || t->shape[0] > (UINT64_C(1) << 24))
+    if (f->found->no_rank || !c->bytes || !c->ndim || c->shape[0] < 2 || c->shape[0] > (UINT64_C(1) << 24))
         return RLK_OK;
-    uint64_t rows = t->shape[0], cols = f->change.elements / rows, hit = 0, alone = 0, twice = 0;
+    uint64_t rows = c->shape[0], cols = f->change.elements / rows, hit = 0, alone = 0, twice = 0;
     int rc = multiplicity(f, rows, &count, &name);
     if (rc)
         return rc == RLK_ENOENT ? RLK_OK : rc;
     for (uint64_t r = 0; r < rows; r++) {
         bool changed = false;
-        for (uint64_t c = 0; c < cols && !changed; c++)
-            changed = rlki_element_changed(f, r * cols + c);
+        for (uint64_t i = r * cols; i < (r + 1) * cols && !changed; i++)
+            changed = rlki_element_changed(f, i);
         twice += count[r] > 1;
         hit += changed;
         alone += changed && count[r] < 2;

@@ -25,13 +25,14 @@ struct slices {
     uint64_t outer, extent, inner; /* inner in bytes */
 };
 
-static struct slices slices_along(const struct rlk_tensor *t, uint32_t dim)
+static struct slices slices_along(const struct rlki_facts *f, uint32_t dim)
 {
-    struct slices s = {1, t->shape[dim], rlk_dtype_bytes(t->dtype)};
+    const struct rlki_change *c = &f->change;
+    struct slices s = {1, c->shape[dim], rlk_dtype_bytes(f->t[0]->dtype)};
     for (uint32_t d = 0; d < dim; d++)
-        s.outer *= t->shape[d];
-    for (uint32_t d = dim + 1; d < t->ndim; d++)
-        s.inner *= t->shape[d];
+        s.outer *= c->shape[d];
+    for (uint32_t d = dim + 1; d < c->ndim; d++)
+        s.inner *= c->shape[d];
     return s;
 }
 
@@ -45,7 +46,7 @@ static uint64_t slice_hash(const struct slices *s, const unsigned char *data, ui
 
 int rlki_slice_map(const struct rlki_facts *f, uint32_t dim, uint64_t **map)
 {
-    const struct slices s = slices_along(f->t[0], dim);
+    const struct slices s = slices_along(f, dim);
     struct rlki_hash where = {0}, used = {0};
     int rc = RLK_OK;
     *map = NULL;

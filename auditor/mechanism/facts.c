@@ -30,12 +30,16 @@ static int load_bytes(struct rlki_facts *f)
 {
     struct rlki_change *c = &f->change;
     int rc = RLK_OK;
-    if (!f->t[0] || !f->t[1] || f->t[0]->dtype != f->t[1]->dtype || !same_shape(f->t[0], f->t[1]))
+    if (!f->t[0] || !f->t[1] || f->t[0]->dtype != f->t[1]->dtype)
         return RLK_OK;
-    if (rlki_kept_bytes(f->audit, f->found, c->data)) {
+    if (rlki_kept_bytes(f->audit, f->found, c->data, &c->ndim, &c->shape)) {
         c->bytes = true;
         return RLK_OK;
     }
+    if (f->found->no_rank || !same_shape(f->t[0], f->t[1]))
+        return RLK_OK;
+    c->ndim = f->t[0]->ndim;
+    c->shape = f->t[0]->shape;
     for (int s = 0; s < 2 && rc == RLK_OK; s++) {
         uint64_t n;
         rc = rlki_bytes_of(f->audit, s, &f->ev[s], f->t[s], &f->owned[s], &n);
@@ -247,6 +251,8 @@ int rlki_facts_gather(struct rlki_facts *f, struct rlki_audit *audit, const stru
         return rc;
     f->same_event = f->ev[0].op == f->ev[1].op && f->ev[0].e.kind == f->ev[1].e.kind;
     f->shapes_differ = f->t[0] && f->t[1] && !same_shape(f->t[0], f->t[1]);
+    if (found->nspread) /* what the ranks hold differs between layouts anyway */
+        f->shapes_differ = !found->spread[0].comparable;
     rc = look_at_change(f, difference);
     if (rc == RLK_OK && f->same_event)
         rc = rlki_facts_launches(f);

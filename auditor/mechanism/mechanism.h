@@ -104,6 +104,8 @@ struct rlki_change { /* what the bytes say; without bytes only `grade` */
     uint32_t distinct; /* different elements among the changed ones of A, counted up to 4 */
     bool all_zero[2];  /* every element of that side is 0 */
     const unsigned char *data[2];
+    uint32_t ndim; /* of `data`: the tensor of the lowest rank, across layouts the logical one */
+    const uint64_t *shape;
     uint64_t first_flat, last_flat; /* first and last changed element */
     uint64_t max_ulp;
     double max_abs;
@@ -219,9 +221,10 @@ struct rlki_mechanism {
     X(stale_cache)                                                                                                     \
     X(state_restore)                                                                                                   \
     X(semantics)                                                                                                       \
-    X(permutation) X(dtype) X(rng) X(bucket) X(collective_algorithm) X(collective_topology) X(layout_reduction)        \
-        X(kernel_differs) X(autotune) X(launch_config) X(shard_boundary) X(possible_corruption) X(race)                \
-            X(atomic_order) X(extra_or_missing)
+    X(permutation)                                                                                                     \
+    X(dtype) X(rng) X(bucket) X(collective_algorithm) X(collective_topology) X(layout_reduction) X(kernel_differs)     \
+        X(autotune) X(launch_config) X(shard_boundary) X(possible_corruption) X(race) X(atomic_order)                  \
+            X(extra_or_missing)
 #define X(name) extern const struct rlki_mechanism rlki_rule_##name;
 RLKI_RULES_X(X)
 #undef X

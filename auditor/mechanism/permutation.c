@@ -80,14 +80,14 @@ static void name_map(struct rlki_opinion *o, const uint64_t *map, uint64_t n, ui
 /* The map of the first dimension along which whole slices moved. */
 static int by_map(struct rlki_facts *f, struct rlki_opinion *o)
 {
-    for (uint32_t d = 0; d < f->t[0]->ndim; d++) {
+    for (uint32_t d = 0; d < f->change.ndim; d++) {
         uint64_t *map;
         int rc = rlki_slice_map(f, d, &map);
         if (rc)
             return rc;
         if (!map)
             continue;
-        name_map(o, map, f->t[0]->shape[d], d);
+        name_map(o, map, f->change.shape[d], d);
         free(map);
         return RLK_OK;
     }

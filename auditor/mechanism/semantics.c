@@ -46,8 +46,8 @@ static int kind_of(struct rlki_facts *f, int side, struct kinds *k)
 /* The constant of each row, smallest and largest: one number for each row. */
 static void constants(struct rlki_facts *f, double *lo, double *hi)
 {
-    const struct rlk_tensor *t = f->t[0];
-    uint64_t cols = t->ndim && t->shape[t->ndim - 1] ? t->shape[t->ndim - 1] : 1;
+    const struct rlki_change *c = &f->change;
+    uint64_t cols = c->ndim && c->shape[c->ndim - 1] ? c->shape[c->ndim - 1] : 1;
     *lo = INFINITY;
     *hi = -INFINITY;
     for (uint64_t i = 0; i < f->change.elements; i += cols) {

@@ -15,12 +15,11 @@
 /* Are the changed indices along `dim`, all of them at borders of n equal chunks? *hit = how many. */
 static bool at_borders(const struct rlki_facts *f, uint32_t dim, uint64_t n, uint64_t *hit, bool *marked)
 {
-    const struct rlk_tensor *t = f->t[0];
-    uint64_t extent = t->shape[dim], inner = 1;
+    uint64_t extent = f->change.shape[dim], inner = 1;
     if (n < 2 || extent % n || extent / n < 3)
         return false;
-    for (uint32_t d = dim + 1; d < t->ndim; d++)
-        inner *= t->shape[d];
+    for (uint32_t d = dim + 1; d < f->change.ndim; d++)
+        inner *= f->change.shape[d];
     uint64_t chunk = extent / n;
     memset(marked, 0, (size_t)extent * sizeof *marked);
     *hit = 0;
@@ -39,13 +38,13 @@ static bool at_borders(const struct rlki_facts *f, uint32_t dim, uint64_t n, uin
 
 static int borders(struct rlki_facts *f, struct rlki_opinion *o)
 {
-    const struct rlk_tensor *t = f->t[0];
+    const struct rlki_change *c = &f->change;
     const struct rlk_layout *l = &f->audit->side[0].layout;
-    if (!f->change.bytes || !f->audit->side[0].has_layout)
+    if (!c->bytes || !f->audit->side[0].has_layout)
         return RLK_OK;
     const uint64_t cuts[] = {2u * l->cp, l->cp, l->tp};
-    for (uint32_t d = 0; d < t->ndim; d++) {
-        bool *marked = t->shape[d] < (UINT64_C(1) << 24) ? malloc((size_t)t->shape[d] + 1) : NULL;
+    for (uint32_t d = 0; d < c->ndim; d++) {
+        bool *marked = c->shape[d] < (UINT64_C(1) << 24) ? malloc((size_t)c->shape[d] + 1) : NULL;
         uint64_t hit = 0;
         if (!marked)
             return RLK_OK;

@@ -13,6 +13,7 @@
 enum { ROWS = 128, COLS = 192, N = ROWS * COLS };
 static float a[N], b[N];
 static const uint64_t shape[] = {ROWS, COLS};
+static const struct rlki_cuts *const uncut[2];
 
 static void reset(void)
 {
@@ -24,7 +25,7 @@ static json_t *draw(void)
 {
     json_t *out = json_object();
     rlki_json_begin();
-    assert_int_equal(rlki_draw(out, RLK_FP32, 2, shape, NULL, a, b, N), RLK_OK);
+    assert_int_equal(rlki_draw(out, RLK_FP32, 2, shape, NULL, uncut, a, b, N), RLK_OK);
     assert_false(rlki_json_failed());
     return out;
 }
@@ -109,7 +110,7 @@ static void test_uneven(void **unused)
     for (int i = 0; i < 101 * 101; i++)
         y[i] = x[i] + 3;
     json_t *out = json_object();
-    assert_int_equal(rlki_draw(out, RLK_INT32, 2, uneven, NULL, x, y, 101 * 101), RLK_OK);
+    assert_int_equal(rlki_draw(out, RLK_INT32, 2, uneven, NULL, uncut, x, y, 101 * 101), RLK_OK);
     for (size_t i = 0; i < 64; i++)
         assert_int_equal(strspn(line(out, "changed", i), "9"), 96);
     assert_string_equal(json_string_value(json_object_get(json_object_get(out, "histogram"), "unit")), "integer");
@@ -128,13 +129,13 @@ static void test_places(void **unused)
     double x[8] = {0}, y[8] = {0};
     y[6] = 1;
     json_t *out = json_object();
-    assert_int_equal(rlki_draw(out, RLK_FP64, 2, local, &place, x, y, 8), RLK_OK);
+    assert_int_equal(rlki_draw(out, RLK_FP64, 2, local, &place, uncut, x, y, 8), RLK_OK);
     json_t *index = json_object_get(json_array_get(json_object_get(out, "examples"), 0), "index");
     assert_int_equal(json_integer_value(json_array_get(index, 0)), 1);
     assert_int_equal(json_integer_value(json_array_get(index, 1)), 10);
     json_decref(out);
     out = json_object();
-    assert_int_equal(rlki_draw(out, RLK_FP64, 0, NULL, NULL, &x[6], &y[6], 1), RLK_OK);
+    assert_int_equal(rlki_draw(out, RLK_FP64, 0, NULL, NULL, uncut, &x[6], &y[6], 1), RLK_OK);
     assert_null(json_object_get(out, "map"));
     assert_non_null(json_object_get(out, "histogram"));
     json_decref(out);
