@@ -38,15 +38,17 @@ static void put_event(FILE *to, const json_t *diff, json_int_t rank)
         put_text(to, texts[i], json_string_value(json_object_get(diff, texts[i])));
 }
 
-/* The tensor that differs, and, where that is an output, all inputs of its event. */
+/* An input that differs; or, of an output, all outputs of its event, for all of which the root stands, and all inputs.
+ */
 static void put_root(FILE *to, const json_t *diff, json_int_t rank)
 {
     const char *role = json_string_value(json_object_get(diff, "role"));
     put_event(to, diff, rank);
-    fprintf(to, ",role=%s,index=%" JSON_INTEGER_FORMAT "\n", role && !strcmp(role, "in") ? "in" : "out",
-            json_integer_value(json_object_get(diff, "index")));
-    if (role && !strcmp(role, "in"))
+    if (role && !strcmp(role, "in")) {
+        fprintf(to, ",role=in,index=%" JSON_INTEGER_FORMAT "\n", json_integer_value(json_object_get(diff, "index")));
         return;
+    }
+    fputs(",role=out\n", to);
     put_event(to, diff, rank);
     fputs(",role=in\n", to);
 }
@@ -57,37 +59,50 @@ static bool is_gradient(const char *name)
     return !strcmp(name, "grad") || (n > 5 && !strcmp(name + n - 5, ".grad"));
 }
 
-/* Across layouts and phases: the other side may make the same tensor by another operator, on other ranks, at another
- * place of its order. What the two have in common is in docs/identity.md, "Across layouts and phases". */
+/* What the two sides have in common of an event across layouts and phases: the other one may make the same tensor by
+ * another operator, on other ranks, at another place of its order (docs/identity.md). */
+static void put_common(FILE *to, const json_t *diff, bool phases)
+{
+    const char *sample = json_string_value(json_object_get(diff, "sample"));
+    if (!phases)
+        put_text(to, "phase", json_string_value(json_object_get(diff, "phase")));
+    put_text(to, "pass", json_string_value(json_object_get(diff, "pass")));
+    fprintf(to, ",call=%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(diff, "call")));
+    if (!phases && !(sample && *sample))
+        fprintf(to, ",work=%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(diff, "work")));
+    put_text(to, "module", json_string_value(json_object_get(diff, "module")));
+}
+
 static void put_across(FILE *to, const json_t *diff, bool phases)
 {
-    json_int_t step = json_integer_value(json_object_get(diff, "step"));
+    json_int_t step = json_integer_value(json_object_get(diff, "step")),
+               index = json_integer_value(json_object_get(diff, "index"));
     const char *role = json_string_value(json_object_get(diff, "role"));
     const char *name = json_string_value(json_object_get(diff, "name"));
     const char *kind = json_string_value(json_object_get(diff, "kind"));
-    const char *sample = json_string_value(json_object_get(diff, "sample"));
-    bool in = role && !strcmp(role, "in"), named = name && *name;
+    const char *op = json_string_value(json_object_get(diff, "op"));
+    bool in = role && !strcmp(role, "in"), named = name && *name, weights = kind && !strcmp(kind, "weights");
     bool gradient = !in && named && is_gradient(name);
-    bool weights = kind && !strcmp(kind, "weights");
-    for (int inputs = 0; inputs < (in || weights || gradient ? 1 : 2); inputs++) {
+    fprintf(to, "step=%" JSON_INTEGER_FORMAT ":%" JSON_INTEGER_FORMAT, step, step + 1);
+    if (gradient)
+        put_text(to, "module", json_string_value(json_object_get(diff, "module")));
+    else if (!weights)
+        put_common(to, diff, phases);
+    if (weights || !named)
+        put_text(to, "op", op);
+    if (named)
+        put_text(to, "name", name);
+    else
+        fprintf(to, ",index=%" JSON_INTEGER_FORMAT, index);
+    fprintf(to, ",role=%s\n", in ? "in" : "out");
+    for (int inputs = 0; inputs < 2 && !in && !weights && !gradient; inputs++) { /* as put_root() */
+        if (!inputs && !named)
+            continue;
         fprintf(to, "step=%" JSON_INTEGER_FORMAT ":%" JSON_INTEGER_FORMAT, step, step + 1);
-        if (!weights && !gradient) {
-            if (!phases)
-                put_text(to, "phase", json_string_value(json_object_get(diff, "phase")));
-            put_text(to, "pass", json_string_value(json_object_get(diff, "pass")));
-            fprintf(to, ",call=%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(diff, "call")));
-            if (!phases && !(sample && *sample))
-                fprintf(to, ",work=%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(diff, "work")));
-        }
-        if (!weights)
-            put_text(to, "module", json_string_value(json_object_get(diff, "module")));
-        if (weights || !named)
-            put_text(to, "op", json_string_value(json_object_get(diff, "op")));
-        if (named && !inputs)
-            put_text(to, "name", name);
-        else if (!inputs)
-            fprintf(to, ",index=%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(diff, "index")));
-        fprintf(to, ",role=%s\n", in || inputs ? "in" : "out");
+        put_common(to, diff, phases);
+        if (!inputs)
+            put_text(to, "op", op);
+        fprintf(to, ",role=%s\n", inputs ? "in" : "out");
     }
 }
 

@@ -44,10 +44,12 @@ static int borders(struct rlki_facts *f, struct rlki_opinion *o)
         return RLK_OK;
     const uint64_t cuts[] = {2u * l->cp, l->cp, l->tp};
     for (uint32_t d = 0; d < c->ndim; d++) {
-        bool *marked = c->shape[d] < (UINT64_C(1) << 24) ? malloc((size_t)c->shape[d] + 1) : NULL;
+        if (c->shape[d] >= UINT64_C(1) << 24)
+            continue;
+        bool *marked = malloc((size_t)c->shape[d] + 1);
         uint64_t hit = 0;
         if (!marked)
-            return RLK_OK;
+            return RLK_ENOMEM;
         for (int i = 0; i < 3; i++)
             if (cuts[i] > 1 && (i > 0 || l->cp > 1) && at_borders(f, d, cuts[i], &hit, marked)) {
                 rlki_holds(o, RLKI_M_SHARD_BOUNDARY, RLKI_POINTS,
