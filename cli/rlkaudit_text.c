@@ -174,7 +174,7 @@ static void histogram(struct rlki_lines *l, const json_t *h)
     }
 }
 
-#define MAP_LINES 6u
+#define MAP_LINES 4u
 #define MAP_COLUMNS 64u
 
 /* "cut" and where: the parts of one side. */
@@ -260,7 +260,7 @@ void rlki_text_difference(struct rlki_lines *l, const json_t *d)
         rlki_lines_item(l, RLKI_PLAIN, "put together from %s parts in A, %s in B",
                         rlki_count_of(json_object_get(d, "parts"), "a"),
                         rlki_count_of(json_object_get(d, "parts"), "b"));
-    if (strcmp(rlki_raw(d, "pattern"), "uniform") != 0) /* "all over" has been said */
+    if (strcmp(rlki_raw(d, "pattern"), "uniform") != 0 && l->width >= 80) /* "all over" has been said */
         map(l, json_object_get(d, "map"));
 }
 

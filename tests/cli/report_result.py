@@ -20,7 +20,8 @@ def difference():
     lines = ["." * 96 if i % 4 else "..1234567899" * 8 for i in range(64)]
     return {"elements": 33554432, "changed": 612004, "max_ulp": 5, "max_abs": 0.0009765625, "first_index": [0, 3, 17], "nan": 2,
             "pattern": "rows", "grade": "different", "histogram": {"unit": "ulp", "counts": [3, 600000, 11000, 999], "nan": 2},
-            "map": {"shape": [262144, 128], "changed": lines, "far": [line.translate({ord(c): "z" for c in "56789"}) for line in lines]},
+            "map": {"shape": [262144, 128], "changed": lines, "far": [line.translate({ord(c): "z" for c in "56789"}) for line in lines],
+                    "borders": {"a": {"rows": [65536], "cols": [32, 64, 96]}, "b": {"rows": [], "cols": [64]}}}, "parts": {"a": 8, "b": 2},
             "examples": [{"index": [0, 3, 17], "a": "0.125", "b": "0.1259765625", "bits_a": "3e00", "bits_b": "3e01", "distance": 1},
                          {"index": [1, 0, 0], "a": "nan", "b": "1", "bits_a": "7fc0", "bits_b": "3f80", "distance": None}]}
 
