@@ -35,6 +35,8 @@ int rlk_exec_own_stream(struct rlk_exec *x)
         rc = rlki_cuda_stream_new(x, &x->stream);
         x->own_stream = !rc;
     }
+#else
+    (void)x;
 #endif
     return rc;
 }
@@ -55,6 +57,7 @@ int rlk_exec_ordinal(const struct rlk_exec *x)
 #ifdef RLK_HAVE_CUDA
     return x->device == RLK_DEVICE_CUDA ? rlki_cuda_ordinal() : -1;
 #else
+    (void)x;
     return -1;
 #endif
 }
