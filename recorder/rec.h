@@ -61,7 +61,8 @@ struct rlki_meta {
 
 struct rlki_rec {
     pthread_mutex_t lock;
-    int phase; /* enum rlki_phase, atomic */
+    int phase;   /* enum rlki_phase, atomic */
+    int stopped; /* atomic: the writer takes no more (disk, --max-size): operators are counted and not looked at */
     struct rlk_writer *writer;
     struct rlki_thread *threads;
     uint32_t nthreads;
@@ -109,6 +110,8 @@ int rlki_rec_put(struct rlki_rec *state, struct rlk_event *event, uint64_t *seq)
 int rlki_rec_put_launch(struct rlki_rec *state, struct rlk_event *event, uint64_t *seq);
 int rlki_rec_payload(struct rlki_rec *state, const void *bytes, size_t n, rlk_u128 *id);
 /* An event that could not be made: said once, counted as dropped. */
+/* One event more that was not recorded. */
+void rlki_rec_dropped(struct rlki_rec *state);
 void rlki_rec_lost(struct rlki_rec *state, const char *why);
 void rlki_rec_meta(struct rlki_rec *state, const char *key, const char *value);
 void rlki_rec_flush(struct rlki_rec *state);

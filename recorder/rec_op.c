@@ -66,6 +66,10 @@ static struct rlk_tap_op *begin(struct rlk_tap_ctx *ctx, enum rlk_event_kind kin
     rlki_ctx_follow(ctx);
     if (!rlki_options_want_step(&rlki_options, ctx->step))
         return NULL;
+    if (__atomic_load_n(&ctx->state->stopped, __ATOMIC_RELAXED)) {
+        rlki_rec_dropped(ctx->state);
+        return NULL;
+    }
     struct rlk_tap_op *op = ctx->idle;
     if (op)
         ctx->idle = op->next;

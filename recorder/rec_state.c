@@ -199,8 +199,10 @@ static int put_by(producer_put *put, struct rlki_rec *state, struct rlk_event *e
         return RLK_ESTATE;
     event->thread = thread->ordinal;
     int rc = put(thread->producer, event, seq);
-    if (rc == RLK_ESTATE)
+    if (rc == RLK_ESTATE) {
         rlk_writer_fault(state->writer, &fault);
+        __atomic_store_n(&state->stopped, 1, __ATOMIC_RELAXED);
+    }
     rlki_thread_leave(thread);
     if (rc == RLK_EFULL)
         rlki_gpu_stalled(state);
@@ -219,14 +221,19 @@ int rlki_rec_put_launch(struct rlki_rec *state, struct rlk_event *event, uint64_
     return put_by(rlk_producer_launch, state, event, seq);
 }
 
-void rlki_rec_lost(struct rlki_rec *state, const char *why)
+void rlki_rec_dropped(struct rlki_rec *state)
 {
-    rlki_fault("lost", why);
     struct rlki_thread *thread = enter(state);
     if (thread) {
         rlk_writer_count_dropped(state->writer, 1);
         rlki_thread_leave(thread);
     }
+}
+
+void rlki_rec_lost(struct rlki_rec *state, const char *why)
+{
+    rlki_fault("lost", why);
+    rlki_rec_dropped(state);
 }
 
 int rlki_rec_payload(struct rlki_rec *state, const void *bytes, size_t n, rlk_u128 *id)

@@ -147,7 +147,20 @@ static bool injection_held(const struct rlki_install *install)
     return other && other[0] && strcmp(other, install->library) != 0;
 }
 
-static bool export_all(const struct rlki_target *target, const struct rlki_install *install, const char *payload)
+/* The tool that `program` is, of those that take the one place which CUDA has for an injected library; NULL: none. */
+static const char *taker(const char *program)
+{
+    static const char *const takers[] = {"compute-sanitizer", "nsys", "ncu", "cuda-gdb", "cuda-memcheck", "nvprof"};
+    const char *slash = strrchr(program, '/'), *name = slash ? slash + 1 : program;
+
+    for (size_t i = 0; i < sizeof takers / sizeof takers[0]; i++)
+        if (strcmp(name, takers[i]) == 0)
+            return takers[i];
+    return NULL;
+}
+
+static bool export_all(const struct rlki_target *target, const struct rlki_install *install, const char *payload,
+                       const char *program)
 {
     static const char *const choices[] = {RLK_ENV_PAYLOAD, RLK_ENV_STEPS, RLK_ENV_EVERY, RLK_ENV_KEEP_LAST,
                                           RLK_ENV_MAX_SIZE};
@@ -174,7 +187,7 @@ static bool export_all(const struct rlki_target *target, const struct rlki_insta
     }
     ok &= set_number(RLK_ENV_EVERY, opt.every) && set_number(RLK_ENV_KEEP_LAST, opt.keep_last) &&
           set_number(RLK_ENV_MAX_SIZE, opt.max_size) && prepend_python(install->python);
-    if (install->injects && !injection_held(install))
+    if (install->injects && !injection_held(install) && !taker(program)) /* ncu refuses to run where it is set */
         ok &= setenv("CUDA_INJECTION64_PATH", install->library, 1) == 0;
     return ok;
 }
@@ -183,8 +196,7 @@ static bool export_all(const struct rlki_target *target, const struct rlki_insta
  * a program without a framework has nobody else to say it. */
 static void check_injection(const char *program, const struct rlki_install *install, json_t *manifest)
 {
-    static const char *const takers[] = {"compute-sanitizer", "nsys", "ncu", "cuda-gdb", "cuda-memcheck", "nvprof"};
-    const char *slash = strrchr(program, '/'), *name = slash ? slash + 1 : program;
+    const char *name = taker(program);
     char text[400] = "";
 
     if (!install->injects)
@@ -192,10 +204,8 @@ static void check_injection(const char *program, const struct rlki_install *inst
     if (injection_held(install))
         snprintf(text, sizeof text, "CUDA_INJECTION64_PATH is taken by %.300s: kernel launches are not recorded",
                  getenv("CUDA_INJECTION64_PATH"));
-    for (size_t i = 0; !text[0] && i < sizeof takers / sizeof takers[0]; i++)
-        if (strcmp(name, takers[i]) == 0)
-            snprintf(text, sizeof text, "%s takes the recorder's place in CUDA: kernel launches are not recorded",
-                     name);
+    else if (name)
+        snprintf(text, sizeof text, "%s takes the recorder's place in CUDA: kernel launches are not recorded", name);
     if (text[0])
         rlki_warn("%s", text);
     if (text[0] && manifest)
@@ -318,7 +328,7 @@ int rlki_cmd_run(int argc, char **argv)
     } else if (opt.out) {
         rlki_warn("joining %s: --output is ignored", target.shown);
     }
-    if (!export_all(&target, &install, payload)) {
+    if (!export_all(&target, &install, payload, args[0])) {
         rlki_fail("run", RLK_ENOMEM, NULL);
         status = RLKI_EXIT_CANNOT_START;
         if (!target.joined)

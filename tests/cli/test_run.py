@@ -133,11 +133,12 @@ class Environment(Case):
         """A build with the launch plane says which tool keeps it from being loaded; one without has nothing to say."""
         plain = self.seen()
         tool = self.dir / "compute-sanitizer"
-        tool.write_text("#!/bin/sh\nexit 3\n")
+        tool.write_text("#!/bin/sh\necho \"path=$CUDA_INJECTION64_PATH\"\nexit 3\n")
         tool.chmod(0o755)
         for name, argv, more in (("tool", [str(tool)], {}), ("held", ["sh", "-c", "exit 3"], {"CUDA_INJECTION64_PATH": "/opt/libToolsInjection64.so"})):
             done = self.rec("run", "-o", name, "--", *argv, env=clean_env(**more))
             self.expect(done, 3)
+            self.assertEqual(done.out, "path=\n" if name == "tool" else "")  # Nsight Compute does not run where another's is set
             faults = [f["code"] for f in self.manifest(f"{name}.rlk")["faults"]]
             injects = "CUDA_INJECTION64_PATH" in plain
             self.assertEqual("launch-plane" in faults, injects, faults)

@@ -15,7 +15,8 @@
 #include <cmocka.h>
 
 struct seen {
-    unsigned digested, paired, unequal, references;
+    unsigned digested, paired, unequal, references, kept;
+    uint64_t steps; /* a bit a step */
     struct {
         char what[64]; /* "operator reason" */
         unsigned n;
@@ -44,9 +45,12 @@ static int look(void *context, const struct rlk_event *e)
     struct seen *s = context;
     if (e->kind == RLK_EV_NOTE && strlen(s->notes) + strlen(e->u.note.code) + 2 < sizeof s->notes)
         strcat(strcat(s->notes, e->u.note.code), " ");
+    if (e->ntensors && e->who.step >= 0 && e->who.step < 64)
+        s->steps |= UINT64_C(1) << e->who.step;
     for (uint32_t i = 0; i < e->ntensors; i++) {
         const struct rlk_tensor *t = &e->tensors[i];
         s->references += t->state == RLK_T_REFERENCE;
+        s->kept += t->has_payload;
         if (t->state == RLK_T_NOT_DIGESTED)
             count_not(s, e->who.op, t->reason);
         if (t->state != RLK_T_DIGESTED)
@@ -257,6 +261,65 @@ static void payload(void **state)
     run_release(&r);
 }
 
+static void payload_order(void **state)
+{
+    (void)state;
+    struct run r;
+    struct seen s;
+    const char *const env[] = {"RLKREC_PAYLOAD=op=copy_", NULL};
+    run(&r, &s, "payload.order", env);
+    assert_string_equal(r.err, "");
+    assert_int_equal(s.paired, 4); /* of the other operator nothing is kept on either side, but it is digested */
+    assert_int_equal(s.kept, 4);
+    run_release(&r);
+}
+
+static void every(void **state)
+{
+    (void)state;
+    struct run r;
+    struct seen s;
+    run(&r, &s, "steps", NULL);
+    assert_string_equal(r.out, "launches 6\n");
+    assert_int_equal(s.steps, 0x3f);
+    run_release(&r);
+    run(&r, &s, "steps", (const char *const[]){"RLKREC_EVERY=2", NULL});
+    assert_string_equal(r.err, "");
+    assert_string_equal(r.out, "launches 3\n"); /* the others cost nothing on the device */
+    assert_int_equal(s.steps, 0x15);
+    assert_int_equal(s.digested, 30);
+    run_release(&r);
+    run(&r, &s, "steps", (const char *const[]){"RLKREC_STEPS=1:3", NULL});
+    assert_string_equal(r.out, "launches 2\n");
+    assert_int_equal(s.steps, 0x6);
+    run_release(&r);
+}
+
+static void keep_last(void **state)
+{
+    (void)state;
+    struct run r;
+    struct seen s;
+    run(&r, &s, "steps", (const char *const[]){"RLKREC_KEEP_LAST=2", NULL});
+    assert_string_equal(r.err, "");
+    assert_int_equal(s.steps, 0x30);
+    assert_int_equal(s.digested, 20);
+    run_release(&r);
+}
+
+static void max_size(void **state)
+{
+    (void)state;
+    struct run r;
+    struct seen s;
+    run(&r, &s, "bound", (const char *const[]){"RLKREC_MAX_SIZE=300000", NULL});
+    assert_string_equal(r.out, "launches stopped\n");
+    assert_int_equal(s.nnot, 0);
+    assert_non_null(strstr(r.err, "max-size"));
+    assert_true(s.digested > 100 && s.digested <= 200010); /* none of the last ten thousand */
+    run_release(&r);
+}
+
 static void odd(void **state)
 {
     (void)state;
@@ -274,9 +337,11 @@ static void odd(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values),   cmocka_unit_test(order),   cmocka_unit_test(stall),    cmocka_unit_test(hang),
-        cmocka_unit_test(late),     cmocka_unit_test(memory),  cmocka_unit_test(capture),  cmocka_unit_test(broken),
-        cmocka_unit_test(contexts), cmocka_unit_test(threads), cmocka_unit_test(autotune), cmocka_unit_test(payload),
-        cmocka_unit_test(odd)};
+        cmocka_unit_test(values),   cmocka_unit_test(order),        cmocka_unit_test(stall),
+        cmocka_unit_test(hang),     cmocka_unit_test(late),         cmocka_unit_test(memory),
+        cmocka_unit_test(capture),  cmocka_unit_test(broken),       cmocka_unit_test(contexts),
+        cmocka_unit_test(threads),  cmocka_unit_test(autotune),     cmocka_unit_test(payload),
+        cmocka_unit_test(odd),      cmocka_unit_test(every),        cmocka_unit_test(keep_last),
+        cmocka_unit_test(max_size), cmocka_unit_test(payload_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -340,6 +340,61 @@ static void payload(void)
     tap->op_end(op);
 }
 
+/* In place, on a stream that comes to it late: the bytes kept of the input are those from before, of the output those
+ * that the program will read. What asks for them is RLKREC_PAYLOAD. */
+static void payload_order(void)
+{
+    const struct spec s = {.name = "x", .dtype = RLK_BF16, .ndim = 2, .shape = {64, 32}, .strides = {1, 64}};
+    const size_t size = 64 * 64 * 2;
+    void *stream = fake_stream_new();
+    uint8_t *x = fill(size, 1), *before = fill(size, 2), *after = fill(size, 3);
+    pthread_t thread[2];
+    struct rlk_tap_tensor t = tensor(&s, x, size, stream);
+    for (int i = 0; i < 2; i++) {
+        struct rlk_tap_op *op = tap->op_begin(tap->ctx(0), i ? "other" : "copy_", NULL);
+        fake_stream_hold(stream, true);
+        fake_copy(stream, x, before, size); /* the operator that made it is still to run */
+        pthread_create(&thread[i], NULL, let_go, stream);
+        both(op, true, t, before);
+        tap->op_run(op);
+        fake_copy(stream, x, after, size);
+        both(op, false, t, after);
+        tap->op_end(op);
+        pthread_join(thread[i], NULL);
+    }
+}
+
+/* Six steps of ten tensors; the device has finished each before the next begins. */
+static void steps(void)
+{
+    uint8_t *bytes = fill(4096, 3);
+    void *stream = fake_stream_new();
+    for (int64_t step = 0; step < 6; step++) {
+        tap->step(tap->ctx(0), step);
+        bytes[0] = (uint8_t)step;
+        many(stream, "op", 10, bytes, 4096);
+        fake_stream_sync(stream);
+    }
+    printf("launches %llu\n", (unsigned long long)fake_counts_now().launches);
+}
+
+/* Until long after the recording has met its bound; the launches then, and in a thousand operators more. */
+static void bound(void)
+{
+    uint8_t *bytes = fill(1 << 20, 3);
+    void *stream = fake_stream_new();
+    for (unsigned i = 0; i < 20000; i++)
+        many(stream, "op", 10, bytes + 64 * (i % 16000), 4096);
+    fake_stream_sync(stream);
+    usleep(1200000); /* the writer commits twice a second */
+    many(stream, "op", 10, bytes, 4096);
+    const uint64_t launches = fake_counts_now().launches;
+    for (unsigned i = 0; i < 1000; i++)
+        many(stream, "op", 10, bytes, 4096);
+    fake_stream_sync(stream);
+    printf("launches %s\n", fake_counts_now().launches == launches ? "stopped" : "go on");
+}
+
 static void odd(void)
 {
     uint8_t *bytes = fill(4096, 5);
@@ -370,10 +425,23 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } scenarios[] = {
-        {"values", values},   {"order", order},       {"stall", stall},     {"hang", hang},     {"late", late},
-        {"memory", memory},   {"pinned", memory},     {"capture", capture}, {"broken", broken}, {"contexts", contexts},
-        {"threads", threads}, {"autotune", autotune}, {"payload", payload}, {"odd", odd}};
+    } scenarios[] = {{"values", values},
+                     {"order", order},
+                     {"stall", stall},
+                     {"hang", hang},
+                     {"late", late},
+                     {"memory", memory},
+                     {"pinned", memory},
+                     {"capture", capture},
+                     {"broken", broken},
+                     {"contexts", contexts},
+                     {"threads", threads},
+                     {"autotune", autotune},
+                     {"payload", payload},
+                     {"odd", odd},
+                     {"steps", steps},
+                     {"bound", bound},
+                     {"payload.order", payload_order}};
     tap = rlk_tap();
     if (!tap || argc < 2)
         return 2;

@@ -16,11 +16,10 @@ Plain = torch.cuda.CUDAGraph
 class Counted(Plain):
     """Keeps its graph, so that it can be asked."""
 
-    def __new__(cls, keep_graph=False):
-        self = super().__new__(cls, True)
+    def __init__(self, keep_graph=False):
+        super().__init__(True)
         self.replays = 0
         made.append(self)
-        return self
 
     def replay(self):
         self.replays += 1

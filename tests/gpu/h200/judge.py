@@ -138,13 +138,13 @@ def train():
         rc, found = diff(a, b)
         first = found.get("first") or {}
         true = [d for d in found.get("roots", []) if d["root"] is True]
-        kernels = [[k["kernel"] for k in (first.get(side) or {}).get("launches", [])] for side in "ab"]
+        kernels = [[k["kernel"] for k in (first.get(side) or {}).get("launches", [])] for side in "ab"]  # a memset goes by its entry point
         text = f"{a} {b}: losses part at {apart}, exit {rc}, {len(true)} of {len(found.get('roots', []))} roots true, downstream {found.get('downstream')}, first {name_of(first)}"
         if apart is None:
             print(f"  --   {text}")
         else:
             check(rc == 1 and len(true) > 0 and all(kernels), text)
-            print(f"       kernels {[k[:1] for k in kernels]} difference {json.dumps(first.get('difference'))[:160]}")
+            print(f"       {len(kernels[0])} kernels on both sides alike: {kernels[0] == kernels[1]}, {[k[:24] for k in kernels[0]]}; difference {json.dumps(first.get('difference'))[:160]}")
         roots |= {(d["op"], d["index"], d["role"]) for d in true}
     print(f"  (operator, output) of all true roots: {sorted(roots)[:12]}")
     path = OUT / "repeat.json"
