@@ -109,9 +109,9 @@ int rlki_rec_put(struct rlki_rec *state, struct rlk_event *event, uint64_t *seq)
 /* The same by rlk_producer_launch(): its strings live as long as the process. */
 int rlki_rec_put_launch(struct rlki_rec *state, struct rlk_event *event, uint64_t *seq);
 int rlki_rec_payload(struct rlki_rec *state, const void *bytes, size_t n, rlk_u128 *id);
-/* An event that could not be made: said once, counted as dropped. */
 /* One event more that was not recorded. */
 void rlki_rec_dropped(struct rlki_rec *state);
+/* An event that could not be made: said once, counted as dropped. */
 void rlki_rec_lost(struct rlki_rec *state, const char *why);
 void rlki_rec_meta(struct rlki_rec *state, const char *key, const char *value);
 void rlki_rec_flush(struct rlki_rec *state);

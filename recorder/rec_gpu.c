@@ -19,7 +19,9 @@
 
 struct context {
     struct rlki_gpu *gpu;
-    void *handle;       /* CUcontext */
+    void *handle;       /* CUcontext; a later one may have the same */
+    uint64_t id;        /* no later one has it */
+    int gone;           /* atomic: another context has its handle */
     const char *reason; /* atomic: why nothing is digested here; NULL = it is */
     struct rlk_gpu_digester *digester;
     pthread_mutex_t enqueue, drain;
@@ -172,12 +174,13 @@ static const char *reason_of(int rc)
     return rc == RLK_ENOMEM ? "gpu-memory" : "gpu-none";
 }
 
-static void open_context(struct rlki_gpu *gpu, struct context *c, void *handle)
+static void open_context(struct rlki_gpu *gpu, struct context *c, void *handle, uint64_t id)
 {
     struct rlk_detail detail = {""};
     char text[640];
     c->gpu = gpu;
     c->handle = handle;
+    c->id = id;
     pthread_mutex_init(&c->enqueue, NULL);
     pthread_mutex_init(&c->drain, NULL);
     int rc = RLK_ENOMEM;
@@ -192,23 +195,43 @@ static void open_context(struct rlki_gpu *gpu, struct context *c, void *handle)
     rlki_fault(c->reason, text);
 }
 
+static struct context *find_context(struct rlki_gpu *gpu, const void *handle, uint64_t id)
+{
+    const uint32_t n = __atomic_load_n(&gpu->ncontexts, __ATOMIC_ACQUIRE);
+    for (uint32_t i = 0; i < n; i++)
+        if (gpu->context[i].handle == handle && gpu->context[i].id == id)
+            return &gpu->context[i];
+    return NULL;
+}
+
+/* The program destroyed the context that had this handle: what is on its way from there never comes, and what we have
+ * there is no longer touched (the ring is the host's own memory). Under the lock. */
+static void bury(struct rlki_gpu *gpu, const void *handle)
+{
+    for (uint32_t i = 0; i < gpu->ncontexts; i++) {
+        struct context *c = &gpu->context[i];
+        if (c->handle != handle || __atomic_exchange_n(&c->gone, 1, __ATOMIC_RELAXED))
+            continue;
+        drain(c);
+        rlki_slots_owner_died(gpu->slots, i);
+    }
+}
+
 /* The ring of this context, made when it is first met; NULL: too many. The context is current. */
 static struct context *context_of(struct rlki_gpu *gpu, void *handle)
 {
-    struct context *c = NULL;
-    uint32_t n = __atomic_load_n(&gpu->ncontexts, __ATOMIC_ACQUIRE);
-    for (uint32_t i = 0; i < n; i++)
-        if (gpu->context[i].handle == handle)
-            return &gpu->context[i];
+    const uint64_t id = rlki_gpu_context_id(&gpu->cu, handle);
+    struct context *c = find_context(gpu, handle, id);
+    if (c)
+        return c;
     pthread_mutex_lock(&gpu->lock);
-    for (uint32_t i = 0; i < gpu->ncontexts && !c; i++)
-        if (gpu->context[i].handle == handle)
-            c = &gpu->context[i];
-    n = gpu->ncontexts;
-    if (!c && n < MAX_CONTEXTS) {
-        c = &gpu->context[n];
-        open_context(gpu, c, handle);
-        __atomic_store_n(&gpu->ncontexts, n + 1, __ATOMIC_RELEASE);
+    c = find_context(gpu, handle, id);
+    if (!c)
+        bury(gpu, handle);
+    if (!c && gpu->ncontexts < MAX_CONTEXTS) {
+        c = &gpu->context[gpu->ncontexts];
+        open_context(gpu, c, handle, id);
+        __atomic_store_n(&gpu->ncontexts, gpu->ncontexts + 1, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&gpu->lock);
     return c;

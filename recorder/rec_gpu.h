@@ -85,11 +85,14 @@ struct rlki_gpu_driver {
     int (*stream_is_capturing)(void *, int *);
     int (*memcpy_dtoh)(void *, uint64_t, size_t, void *);
     int (*stream_synchronize)(void *);
+    int (*ctx_id)(void *, unsigned long long *); /* of drivers from CUDA 12 on, else NULL */
 };
 /* Looks for libcuda.so.1 in the process, never loads it. */
 int rlki_gpu_driver_open(struct rlki_gpu_driver *cu, struct rlk_detail *detail);
 /* Makes a context of device `ordinal` current where another is, until leave; returns it, or NULL: there is none. */
 void *rlki_gpu_enter(const struct rlki_gpu_driver *cu, int ordinal, int *pushed);
+/* A number that no other context of the process has, gone ones included; 0: the driver is too old to tell. */
+uint64_t rlki_gpu_context_id(const struct rlki_gpu_driver *cu, void *context);
 void rlki_gpu_leave(const struct rlki_gpu_driver *cu, int pushed);
 
 #endif

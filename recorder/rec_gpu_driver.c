@@ -20,7 +20,17 @@ int rlki_gpu_driver_open(struct rlki_gpu_driver *cu, struct rlk_detail *detail)
         ENTRY("cuStreamSynchronize", stream_synchronize),
 #undef ENTRY
     };
-    return rlki_cuda_symbols(cu, table, sizeof table / sizeof table[0], false, detail);
+    static const struct rlki_cuda_symbol newer[] = {{"cuCtxGetId", offsetof(struct rlki_gpu_driver, ctx_id)}};
+    int rc = rlki_cuda_symbols(cu, table, sizeof table / sizeof table[0], false, detail);
+    if (rc == RLK_OK)
+        (void)rlki_cuda_symbols(cu, newer, 1, false, NULL);
+    return rc;
+}
+
+uint64_t rlki_gpu_context_id(const struct rlki_gpu_driver *cu, void *context)
+{
+    unsigned long long id = 0;
+    return cu->ctx_id && cu->ctx_id(context, &id) == 0 ? id : 0;
 }
 
 void *rlki_gpu_enter(const struct rlki_gpu_driver *cu, int ordinal, int *pushed)

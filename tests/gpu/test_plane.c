@@ -226,6 +226,21 @@ static void contexts(void **state)
     run_release(&r);
 }
 
+static void destroyed(void **state)
+{
+    (void)state;
+    struct run r;
+    struct seen s;
+    const time_t start = time(NULL);
+    run(&r, &s, "destroyed", NULL);
+    assert_true(time(NULL) - start < 8);
+    assert_int_equal(s.paired, 3);
+    assert_int_equal(not_digested(&s, "lost unresolved"), 15);
+    assert_int_equal(not_digested(&s, "after unresolved"), 0);
+    assert_int_equal(s.digested, 6 + 5);
+    run_release(&r);
+}
+
 static void threads(void **state)
 {
     (void)state;
@@ -337,11 +352,11 @@ static void odd(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values),   cmocka_unit_test(order),        cmocka_unit_test(stall),
-        cmocka_unit_test(hang),     cmocka_unit_test(late),         cmocka_unit_test(memory),
-        cmocka_unit_test(capture),  cmocka_unit_test(broken),       cmocka_unit_test(contexts),
-        cmocka_unit_test(threads),  cmocka_unit_test(autotune),     cmocka_unit_test(payload),
-        cmocka_unit_test(odd),      cmocka_unit_test(every),        cmocka_unit_test(keep_last),
-        cmocka_unit_test(max_size), cmocka_unit_test(payload_order)};
+        cmocka_unit_test(values),   cmocka_unit_test(order),         cmocka_unit_test(stall),
+        cmocka_unit_test(hang),     cmocka_unit_test(late),          cmocka_unit_test(memory),
+        cmocka_unit_test(capture),  cmocka_unit_test(broken),        cmocka_unit_test(contexts),
+        cmocka_unit_test(threads),  cmocka_unit_test(autotune),      cmocka_unit_test(payload),
+        cmocka_unit_test(odd),      cmocka_unit_test(every),         cmocka_unit_test(keep_last),
+        cmocka_unit_test(max_size), cmocka_unit_test(payload_order), cmocka_unit_test(destroyed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,11 @@
 
 struct context {
     int device, broken; /* broken: atomic */
+    unsigned long long id;
+};
+
+struct module {
+    unsigned long long context;
 };
 
 struct work {
@@ -34,6 +39,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct context contexts[MAX_CONTEXTS]; /* 0..7: the primary ones */
 static bool active[8];
 static int ncontexts = 8;
+static struct context *destroyed;
+static unsigned long long ids = 100;
 static __thread struct context *current, *below;
 static struct stream *legacy;
 static bool run_inline;
@@ -103,10 +110,20 @@ void fake_use_device(int ordinal)
 void *fake_context_new(int ordinal)
 {
     pthread_mutex_lock(&lock);
-    struct context *c = &contexts[ncontexts++];
-    c->device = ordinal;
+    struct context *c = destroyed ? destroyed : &contexts[ncontexts++];
+    destroyed = NULL;
+    *c = (struct context){.device = ordinal, .id = ++ids};
     pthread_mutex_unlock(&lock);
     return current = c;
+}
+
+void fake_context_destroy(void *context)
+{
+    pthread_mutex_lock(&lock);
+    destroyed = context;
+    destroyed->id = 0;
+    pthread_mutex_unlock(&lock);
+    current = NULL;
 }
 
 void fake_set_current(void *context)
@@ -250,6 +267,7 @@ void fake_capture_query_fails(int code)
 #define API __attribute__((visibility("default"))) int
 API cuCtxGetCurrent(void **out);
 API cuCtxGetDevice(int *out);
+API cuCtxGetId(void *context, unsigned long long *out);
 API cuCtxPushCurrent_v2(void *context);
 API cuCtxPopCurrent_v2(void **out);
 API cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *is_active);
@@ -285,6 +303,12 @@ int cuCtxGetDevice(int *out)
     if (!current)
         return INVALID_CONTEXT;
     *out = current->device;
+    return 0;
+}
+
+int cuCtxGetId(void *context, unsigned long long *out)
+{
+    *out = ((struct context *)context)->id;
     return 0;
 }
 
@@ -334,13 +358,18 @@ int cuDeviceGetAttribute(int *out, int attribute, int device)
 
 int cuModuleLoadData(void **out, const void *image)
 {
-    *out = (void *)(uintptr_t)image;
+    struct module *m = malloc(sizeof *m);
+    if (!m)
+        return OUT_OF_MEMORY;
+    (void)image;
+    m->context = current->id;
+    *out = m;
     return meets("cuModuleLoadData", current);
 }
 
 int cuModuleUnload(void *module)
 {
-    (void)module;
+    free(module);
     return 0;
 }
 
@@ -454,11 +483,13 @@ int cuStreamSynchronize(void *stream)
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned smem,
                    void *stream, void **parameters, void **extra)
 {
-    (void)f, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)smem, (void)extra;
+    (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)smem, (void)extra;
     const int code = current ? meets("cuLaunchKernel", current) : INVALID_CONTEXT;
     struct stream *s = stream_of(stream);
     if (code)
         return code;
+    if (((struct module *)f)->context != current->id)
+        abort(); /* what a driver does with a function of a context that is gone, if it does not do worse */
     if (s->capturing) {
         s->captured++;
         return 0;

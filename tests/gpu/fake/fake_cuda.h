@@ -16,6 +16,9 @@ void fake_use_device(int ordinal);
 /* Another context of it, not primary, made current. */
 void *fake_context_new(int ordinal);
 void fake_set_current(void *context);
+/* It is gone with what was made in it, and none is current; the next new one gets its handle. A launch of a kernel that
+ * was loaded in it aborts. */
+void fake_context_destroy(void *context);
 /* What the device runs from now on stays undone; the program's own error: every later call returns `code`. */
 void fake_break(void *context, int code);
 

@@ -286,6 +286,25 @@ static void contexts(void)
     tap->op_end(op);
 }
 
+/* The program destroys a context while a digest of it is under way, and makes another, which gets its handle. */
+static void destroyed(void)
+{
+    const struct spec s = {.name = "x", .dtype = RLK_FP32, .ndim = 2, .shape = {8, 64}, .dense = true};
+    uint8_t *bytes = fill(4096, 5);
+    for (int i = 0; i < 3; i++) {
+        void *context = fake_context_new(0), *stream = fake_stream_new();
+        struct rlk_tap_op *op = tap->op_begin(tap->ctx(0), "done", NULL);
+        both(op, false, tensor(&s, bytes, 4096, stream), NULL);
+        tap->op_end(op);
+        fake_stream_sync(stream);
+        fake_stream_hold(stream, true);
+        many(stream, "lost", 5, bytes, 4096);
+        fake_context_destroy(context);
+    }
+    fake_context_new(0);
+    many(NULL, "after", 5, bytes, 4096);
+}
+
 static void *thread_main(void *value)
 {
     const unsigned n = (unsigned)(uintptr_t)value;
@@ -441,7 +460,8 @@ int main(int argc, char **argv)
                      {"odd", odd},
                      {"steps", steps},
                      {"bound", bound},
-                     {"payload.order", payload_order}};
+                     {"payload.order", payload_order},
+                     {"destroyed", destroyed}};
     tap = rlk_tap();
     if (!tap || argc < 2)
         return 2;
