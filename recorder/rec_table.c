@@ -288,35 +288,44 @@ static struct rlk_tap_api table = {
     .op_run = tap_op_run,
 };
 
-/* Callers of ABI 1 show a tensor that ends before `device`: nothing behind it may be read. */
-static struct rlk_tap_api table1;
+/* Callers of an older ABI show a tensor that ends earlier: nothing behind it may be read. */
+static struct rlk_tap_api table1, table2;
 
-static struct rlk_tap_tensor from_abi1(const struct rlk_tap_tensor *tensor)
+static struct rlk_tap_tensor longer(const struct rlk_tap_tensor *tensor, size_t bytes)
 {
     struct rlk_tap_tensor whole = {0};
     if (tensor)
-        memcpy(&whole, tensor, offsetof(struct rlk_tap_tensor, device));
+        memcpy(&whole, tensor, bytes);
     return whole;
 }
 
-static void tap_op_in1(struct rlk_tap_op *op, const struct rlk_tap_tensor *tensor)
-{
-    struct rlk_tap_tensor whole = from_abi1(tensor);
-    tap_op_in(op, tensor ? &whole : NULL);
-}
-
-static void tap_op_out1(struct rlk_tap_op *op, const struct rlk_tap_tensor *tensor)
-{
-    struct rlk_tap_tensor whole = from_abi1(tensor);
-    tap_op_out(op, tensor ? &whole : NULL);
-}
-
-static void tap_leaf1(struct rlk_tap_ctx *ctx, const struct rlk_tap_tensor *tensor, const char *reference,
-                      const char *sha256, const char *generator, uint64_t seed)
-{
-    struct rlk_tap_tensor whole = from_abi1(tensor);
-    tap_leaf(ctx, tensor ? &whole : NULL, reference, sha256, generator, seed);
-}
+#define OLDER(N, END)                                                                                                  \
+    static void tap_op_in##N(struct rlk_tap_op *op, const struct rlk_tap_tensor *tensor)                               \
+    {                                                                                                                  \
+        struct rlk_tap_tensor whole = longer(tensor, offsetof(struct rlk_tap_tensor, END));                            \
+        tap_op_in(op, tensor ? &whole : NULL);                                                                         \
+    }                                                                                                                  \
+    static void tap_op_out##N(struct rlk_tap_op *op, const struct rlk_tap_tensor *tensor)                              \
+    {                                                                                                                  \
+        struct rlk_tap_tensor whole = longer(tensor, offsetof(struct rlk_tap_tensor, END));                            \
+        tap_op_out(op, tensor ? &whole : NULL);                                                                        \
+    }                                                                                                                  \
+    static void tap_leaf##N(struct rlk_tap_ctx *ctx, const struct rlk_tap_tensor *tensor, const char *reference,       \
+                            const char *sha256, const char *generator, uint64_t seed)                                  \
+    {                                                                                                                  \
+        struct rlk_tap_tensor whole = longer(tensor, offsetof(struct rlk_tap_tensor, END));                            \
+        tap_leaf(ctx, tensor ? &whole : NULL, reference, sha256, generator, seed);                                     \
+    }                                                                                                                  \
+    static void table_of##N(void)                                                                                      \
+    {                                                                                                                  \
+        table##N = table;                                                                                              \
+        table##N.abi = N;                                                                                              \
+        table##N.op_in = tap_op_in##N;                                                                                 \
+        table##N.op_out = tap_op_out##N;                                                                               \
+        table##N.leaf = tap_leaf##N;                                                                                   \
+    }
+OLDER(1, device)
+OLDER(2, sums)
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -325,12 +334,9 @@ static void start(void)
     int saved = errno;
     /* Options first: the fork hook reads them. */
     table.level = rlki_options_read(&rlki_options) && rlki_process_start() ? rlki_options.level : RLK_TAP_OFF;
-    table1 = table;
-    table1.abi = 1;
-    table1.op_in = tap_op_in1;
-    table1.op_out = tap_op_out1;
-    table1.leaf = tap_leaf1;
+    table_of1();
     table1.op_run = NULL;
+    table_of2();
     errno = saved;
 }
 
@@ -339,10 +345,10 @@ __attribute__((visibility("default"))) const struct rlk_tap_api *rlk_tap_table(u
 
 const struct rlk_tap_api *rlk_tap_table(uint32_t abi)
 {
-    if (abi != RLK_TAP_ABI && abi != 1)
+    if (abi < 1 || abi > RLK_TAP_ABI)
         return NULL;
     pthread_once(&once, start);
-    return abi == 1 ? &table1 : &table;
+    return abi == 1 ? &table1 : abi == 2 ? &table2 : &table;
 }
 
 /* After the program's own exit handlers: what they record is still kept. */

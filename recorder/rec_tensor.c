@@ -193,6 +193,9 @@ void rlki_tensor_make(struct rlk_tap_op *op, enum rlk_role role, uint32_t index,
         not_digested(out, "autotune");
     } else if (role == RLK_ROLE_IN && refer(op, from, geometry, out)) {
         ;
+    } else if (from->sums) {
+        out->sums = *from->sums;
+        out->composable = !from->place || rlk_place_composable(from->place, view->dtype);
     } else if (from->device && !is_empty(view)) {
         add_device(op, role, index, from, out);
     } else if (rlk_digest_view(&out->sums, &out->composable, view, from->place, &detail)) {

@@ -59,6 +59,9 @@ struct rlk_tap_tensor {
     uint8_t device; /* enum rlk_tap_device */
     int32_t ordinal;
     void *stream;
+    /* Since ABI 3. What rlk_digest_view makes of `view` and `place`, where the caller has it already (a replica of the same
+     * bytes, sums kept up as parts are written): taken as it is. NULL = the recorder makes it. */
+    const struct rlk_sums *sums;
 };
 
 enum rlk_tap_device {
@@ -66,7 +69,7 @@ enum rlk_tap_device {
     RLK_TAP_CUDA = 1,
 };
 
-#define RLK_TAP_ABI 2u     /* 1: the same without what is marked; a recorder serves both */
+#define RLK_TAP_ABI 3u     /* 1, 2: the same without what is marked; a recorder serves all of them */
 struct rlk_tap_api { /* what the recorder's library exports as rlk_tap_table(RLK_TAP_ABI) */
     uint32_t abi;
     enum rlk_tap_level level;

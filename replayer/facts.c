@@ -186,6 +186,11 @@ static void hex(char out[65], const unsigned char *digest)
 
 int rlk_train_hash(struct rlk_train *run, int p, char out[65], struct rlk_kdetail *detail)
 {
+    char *kept = run->hash ? run->hash[p] : NULL;
+    if (kept && *kept) {
+        memcpy(out, kept, 65);
+        return 0;
+    }
     const struct rlki_weight *w = &run->param[p];
     const size_t bytes = (size_t)(w->rows * w->cols) * rlk_ktype_bytes(RLK_K_BF16);
     unsigned char digest[EVP_MAX_MD_SIZE];
@@ -195,9 +200,11 @@ int rlk_train_hash(struct rlk_train *run, int p, char out[65], struct rlk_kdetai
         rc = rlki_param_join(run, &run->roll, w, RLK_K_BF16, &run->rweight[p], bits);
     if (!rc && !EVP_Digest(bits, bytes, digest, NULL, EVP_sha256(), NULL))
         rc = rlk_kfail(&run->x.detail, RLK_K_ENOMEM, "the hash of %s could not be made", w->name);
-    if (!rc)
+    if (!rc) {
         hex(out, digest);
-    else if (detail)
+        if (kept)
+            memcpy(kept, out, 65);
+    } else if (detail)
         *detail = run->x.detail;
     free(bits);
     return rc;

@@ -149,8 +149,10 @@ static int cached(struct rlki_pass *p, int layer, const struct rlk_attention *at
     }
     TRY(rlk_attention_append(p->w, p->b, at, p->cache_row, RLKI_IN(&a->kr), RLKI_IN(&a->v), kc->p, vc->p));
     if (live) {
+        run->rec.grows = true;
         rlki_rec_tensor(run, p->w, &cache, RLKI_IN(kc), true);
         rlki_rec_tensor(run, p->w, &v_cache, RLKI_IN(vc), true);
+        run->rec.grows = false;
         rlki_rec_end(run, p->w);
     }
     rlki_rec_also(run, &cache, kc);

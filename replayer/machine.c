@@ -549,7 +549,9 @@ void rlki_own_begin(struct rlki_exec *x)
 
 void rlki_own_end(struct rlki_exec *x)
 {
+    x->run->rec.grows = strcmp(x->in->e.who.op, "rlk.attention.append") == 0;
     for (uint32_t k = 0; k < x->in->outputs; k++)
         tell(x, x->in->inputs + k, x->in->first_value + k);
+    x->run->rec.grows = false;
     rlki_rec_end(x->run, x->w);
 }

@@ -48,6 +48,11 @@ static struct rlki_known *known(struct rlki_rec *r, const void *data)
     return k->data ? k : NULL;
 }
 
+struct rlki_known *rlki_rec_known(struct rlk_train *run, const void *data)
+{
+    return known(&run->rec, data);
+}
+
 void rlki_rec_fresh(struct rlk_train *run, const void *data)
 {
     struct rlki_rec *r = &run->rec;
@@ -62,6 +67,7 @@ void rlki_rec_fresh(struct rlk_train *run, const void *data)
         r->nknown++;
     } else {
         r->tap->storage_free(k->generation);
+        rlki_shadow_free(run, k);
     }
     k->generation = r->tap->generation();
     k->version = 0;
@@ -168,6 +174,9 @@ static void tell(struct rlk_train *run, struct rlk_tap_op *op, const char *name,
     s.t.nsamples = r->nsamples;
     s.t.samples = r->samples;
     s.t.payload = r->payload;
+    struct rlk_sums sums;
+    if (output && rlki_sums(run, known(r, data), &s.t, r->grows, &sums))
+        s.t.sums = &sums;
     if (output)
         r->tap->op_out(op, &s.t);
     else
@@ -237,6 +246,9 @@ static void heard_begin(void *self, const struct rlk_op_event *event)
     if (!r->tap || r->muted || ours(event->op))
         return;
     struct rlk_tap_ctx *ctx = r->ctx[event->rank];
+    if (r->call != event->call)
+        rlki_twins_forget(run);
+    r->call = event->call;
     r->tap->module_begin(ctx, event->module);
     r->op[event->rank] = r->tap->op_begin(ctx, event->op, event->contract);
     for (int k = 0; k < r->attrs; k++)
@@ -291,17 +303,31 @@ static void heard_tensor(void *self, const struct rlk_op_event *event, const str
     samples_end(&run->rec, sums);
 }
 
+/* "N" or ",N", without the NUL: printf would be a tenth of the recording. */
+static size_t digits(char *to, bool comma, int n)
+{
+    size_t at = 0;
+    if (comma)
+        to[at++] = ',';
+    if (n >= 10)
+        to[at++] = (char)('0' + n / 10);
+    to[at++] = (char)('0' + n % 10);
+    return at;
+}
+_Static_assert(RLKI_RANKS <= 100, "a rank has two digits");
+
 /* Whose inputs the operator of this rank has read: the ranks that share its other coordinates. */
 static void combines(struct rlk_train *run, const struct rlk_world *w, int rank, unsigned groups)
 {
     const int T = w->lat.tp, C = w->lat.cp;
-    char text[RLKI_RANKS * 3 + 1] = "";
+    char text[RLKI_RANKS * 3 + 1];
     size_t n = 0;
     for (int r = 0; groups && r < T * C; r++) {
         const bool same_tp = r % T == rank % T, same_cp = r / T == rank / T;
         if ((same_tp || (groups & 1u << RLK_GROUP_TP)) && (same_cp || (groups & 1u << RLK_GROUP_CP)))
-            n += (size_t)snprintf(text + n, sizeof text - n, n ? ",%d" : "%d", r);
+            n += digits(text + n, n > 0, r);
     }
+    text[n] = '\0';
     const struct rlk_attr a = {"combines", RLK_ATTR_STRING, 0, 0.0, text};
     if (n && run->rec.op[rank])
         run->rec.tap->op_attr(run->rec.op[rank], &a);
@@ -368,6 +394,7 @@ int rlki_rec_init(struct rlk_train *run)
     for (int i = 0; r->tap && i < ranks; i++)
         if (!(r->ctx[i] = r->tap->ctx((uint32_t)i)))
             r->tap = NULL; /* detached */
+    r->twins = r->tap && ranks > 1 ? rlki_twins_new() : NULL;
     r->ordinal = r->tap && r->tap->abi >= 2 ? rlk_exec_ordinal(&run->x) : -1;
     if (r->tap)
         tell_program(run);
@@ -378,7 +405,10 @@ int rlki_rec_init(struct rlk_train *run)
 
 void rlki_rec_release(struct rlk_train *run)
 {
+    for (size_t i = 0; i < run->rec.room; i++)
+        rlki_shadow_free(run, &run->rec.known[i]);
     free(run->rec.known);
+    free(run->rec.twins);
     free(run->rec.staging);
     free(run->rec.rows);
     run->rec = (struct rlki_rec){0};
@@ -431,6 +461,7 @@ void rlki_rec_begin(struct rlk_train *run, const struct rlk_world *w, const char
         for (int k = 0; k < r->attrs; k++)
             r->tap->op_attr(r->op[w->rank[i]], &r->attr[k]);
     }
+    rlki_twins_forget(run);
     r->attrs = 0;
 }
 
@@ -523,6 +554,8 @@ void rlki_rec_weights(struct rlk_train *run, const struct rlk_world *w, const ch
                       const struct rlki_ptrs *weight)
 {
     struct rlki_rec *r = &run->rec;
+    if (w == &run->train) /* the rollout's may be the trainer's */
+        rlki_twins_forget(run);
     for (int i = 0; r->tap && !r->muted && i < w->held; i++) {
         struct rlk_tap_op *op = r->tap->weights_begin(r->ctx[w->rank[i]], version, side);
         for (int p = 0; op && p < run->params; p++) {
@@ -545,11 +578,14 @@ static void one_leaf(struct rlk_train *run, int i, const struct rlki_named *t, c
     if (!place_of(w, t, i, &at))
         return;
     show(run, &s, t->name, t->type, data, &at.at, false);
+    struct rlk_sums sums;
+    if (rlki_sums(run, known(r, data), &s.t, false, &sums))
+        s.t.sums = &sums;
     r->tap->leaf(r->ctx[w->rank[i]], &s.t, source->reference, source->sha256, source->generator, source->seed);
 }
 
-void rlki_rec_leaf(struct rlk_train *run, const struct rlki_weight *p, const char *prefix, enum rlk_ktype type,
-                   const struct rlki_ptrs *at, const struct rlki_source *source)
+static void leaf(struct rlk_train *run, const struct rlki_weight *p, const char *prefix, enum rlk_ktype type,
+                 const struct rlki_ptrs *at, const struct rlki_source *source)
 {
     char name[160];
     snprintf(name, sizeof name, "%s%s", prefix, p->name);
@@ -558,11 +594,19 @@ void rlki_rec_leaf(struct rlk_train *run, const struct rlki_weight *p, const cha
         one_leaf(run, i, &t, at->p[i], source);
 }
 
+void rlki_rec_leaf(struct rlk_train *run, const struct rlki_weight *p, const char *prefix, enum rlk_ktype type,
+                   const struct rlki_ptrs *at, const struct rlki_source *source)
+{
+    rlki_twins_forget(run);
+    leaf(run, p, prefix, type, at, source);
+}
+
 void rlki_rec_leaves(struct rlk_train *run)
 {
     static const char *const prefix[] = {"", RLKI_REF, RLKI_MASTER, RLKI_EXP_AVG, RLKI_EXP_AVG_SQ};
     struct rlki_ptrs *const set[] = {run->weight, run->ref, run->master, run->m, run->v};
     static const struct rlki_source zeros = {NULL, NULL, RLKI_ZEROS, 0};
+    rlki_twins_forget(run);
     for (int k = 0; run->rec.tap && k < 5; k++)
         for (int p = 0; p < run->params; p++) {
             char where[600] = "", sha256[65] = "";
@@ -571,8 +615,7 @@ void rlki_rec_leaves(struct rlk_train *run)
                 from = rlk_folder_source(run->opt.folder, run->param[p].name, where, sha256, NULL)
                            ? (struct rlki_source){0}
                            : (struct rlki_source){where, sha256, NULL, 0};
-            rlki_rec_leaf(run, &run->param[p], prefix[k], k < 2 ? RLK_K_BF16 : RLK_K_FP32, &set[k][p],
-                          k < 3 ? &from : &zeros);
+            leaf(run, &run->param[p], prefix[k], k < 2 ? RLK_K_BF16 : RLK_K_FP32, &set[k][p], k < 3 ? &from : &zeros);
         }
 }
 

@@ -10,6 +10,7 @@
  *  train.c    the step
  *  times.c    what it takes
  *  record.c   the listener of the operators, and events of our own, through the tap
+ *  digests.c  sums of what is told, where they follow from sums that are there
  *  facts.c    what the cross-layout report is made of: log-probabilities by sample, hashes of weight versions
  *  plant.c, plant_math.c  faults
  */
@@ -80,6 +81,7 @@ struct rlki_known { /* a buffer as the recorder knows it */
     const void *data;
     uint64_t generation, version;
     bool device; /* memory of the exec's device, where that is not the host */
+    struct rlki_shadow *shadow;
 };
 enum rlki_axis { RLKI_AXIS_WHOLE, RLKI_AXIS_TOKENS, RLKI_AXIS_SLABS, RLKI_AXIS_VOCAB };
 struct rlki_named { /* a tensor of an event of our own */
@@ -120,6 +122,10 @@ struct rlki_rec {
     uint32_t nsamples;
     const struct rlk_sample_part *samples;
     bool payload;
+    bool grows; /* outputs of this event of our own are buffers of which a few rows were written */
+    struct rlki_twins *twins;
+    uint64_t call;          /* of the operator that was heard last */
+    size_t shadows;         /* bytes of copies */
     struct rlki_rows *rows; /* of the micro-batch in flight, where per-sample sums are asked for */
 };
 
@@ -168,6 +174,20 @@ void rlki_rec_leaf(struct rlk_train *run, const struct rlki_weight *p, const cha
 void rlki_rec_metric(struct rlk_train *run, const char *name, double value);
 void rlki_rec_readbacks(struct rlk_train *run);
 void rlki_rec_request(struct rlk_train *run, int sample);
+
+/* What record.c knows of the buffer at `data`; NULL = nothing. */
+struct rlki_known *rlki_rec_known(struct rlk_train *run, const void *data);
+
+/* ---- digests.c ---- */
+
+/* The sums of t, an output that is told, without reading all of it where they follow from what was told before. false:
+ * the recorder is to make them. grows: a buffer of which a few rows were written. */
+bool rlki_sums(struct rlk_train *run, struct rlki_known *k, const struct rlk_tap_tensor *t, bool grows,
+               struct rlk_sums *sums);
+struct rlki_twins *rlki_twins_new(void); /* NULL: out of memory, nothing is remembered */
+/* What was told so far is no twin of what follows: its memory may go. */
+void rlki_twins_forget(struct rlk_train *run);
+void rlki_shadow_free(struct rlk_train *run, struct rlki_known *k);
 
 /* A micro-batch begins, or ends (NULL): tensors of its tokens get per-sample sums, if asked for. */
 void rlki_rec_micro(struct rlk_train *run, const struct rlki_micro *m);
@@ -308,6 +328,7 @@ struct rlk_train {
     struct rlki_weight *param;
     struct rlki_ptrs *weight, *ref, *master, *m, *v, *grad; /* trainer, by parameter */
     struct rlki_ptrs *rweight;                              /* rollout */
+    char (*hash)[65];                                       /* of rweight, by parameter; empty = not made yet */
     float *rope;
     int64_t positions;
     struct rlki_frame frame;

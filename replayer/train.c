@@ -122,7 +122,7 @@ static int alloc_parameters(struct rlk_train *run)
     const size_t n = (size_t)run->params;
     struct rlki_ptrs **const sets[] = {&run->weight, &run->ref,  &run->master, &run->m,
                                        &run->v,      &run->grad, &run->rweight};
-    int rc = 0;
+    int rc = (run->hash = calloc(n, sizeof *run->hash)) ? 0 : rlki_fail_memory(run, "parameters");
     for (int k = 0; !rc && k < 7; k++) {
         *sets[k] = calloc(n, sizeof **sets[k]);
         rc = *sets[k] ? 0 : rlki_fail_memory(run, "parameters");
@@ -183,6 +183,8 @@ static int update_weights(struct rlk_train *run, int64_t version)
     char label[32];
     snprintf(label, sizeof label, "weight_v%06lld", (long long)version);
     int rc = 0;
+    for (int p = 0; run->hash && p < run->params; p++)
+        run->hash[p][0] = '\0';
     rlki_rec_phase(run, "update_weights");
     rlki_rec_work(run, 0, 0);
     rlki_rec_pass(run, "");
@@ -320,6 +322,7 @@ void rlk_train_free(struct rlk_train *run)
     free(run->f_prompt);
     free(run->f_reward);
     free(run->f_advantage);
+    free(run->hash);
     free(run->param);
     rlk_policy_free(run->policy);
     rlk_pool_free(run->pool);

@@ -3,6 +3,7 @@
 #include "recorder/rlk_tap.h"
 
 #include <complex.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -339,6 +340,34 @@ static void filtered(void)
 }
 
 /* ---- the caller's state is as it was: prints what is not */
+/* Sums that the caller has already; then callers of older versions, behind whose tensor anything may lie. */
+static void given_sums(void)
+{
+    const struct rlk_sums sums = {.positional = {7, 8}, .value = {9, 10}, .multiset = 11, .elements = 8};
+    typedef const struct rlk_tap_api *(*table_function)(uint32_t abi);
+    const char *library = getenv("RLKREC_LIBRARY");
+    void *handle = dlopen(library ? library : "", RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = handle ? dlsym(handle, "rlk_tap_table") : NULL;
+    table_function table;
+    memcpy(&table, &symbol, sizeof table);
+    struct rlk_tap_tensor t = vector("x", data, &n8, 0, 0, 0);
+    t.sums = &sums;
+    write_op("given", t);
+    t.sums = (const struct rlk_sums *)(uintptr_t)1; /* not to be looked at */
+    for (uint32_t abi = 1; symbol && abi < RLK_TAP_ABI; abi++) {
+        tap = table(abi);
+        if (!tap || tap->abi != abi)
+            printf("ABI %u is not served\n", abi);
+        else
+            write_op("older", t);
+    }
+    tap = rlk_tap();
+    if (!symbol || table(0) || table(RLK_TAP_ABI + 1))
+        printf("no table, or one of no ABI\n");
+    if (handle)
+        dlclose(handle);
+}
+
 static void leaves_no_trace(void)
 {
     sigset_t before, after;
@@ -495,6 +524,7 @@ int main(int argc, char **argv)
         {"samples", samples},
         {"filtered", filtered},
         {"no_trace", leaves_no_trace},
+        {"given_sums", given_sums},
         {"nothing", nothing},
         {"nulls", nulls},
         {"finish", finished},

@@ -345,6 +345,27 @@ static void leaves_no_trace(void **state)
     run_release(&run);
 }
 
+static void given_sums(void **state)
+{
+    (void)state;
+    struct run run;
+    char path[256];
+    struct rlk_env *env = NULL;
+    struct rlk_sums sums[2] = {0};
+    run_program(&run, probe("given_sums"), NULL);
+    assert_string_equal(run.out, "");
+    assert_int_equal(run.status, 0);
+    snprintf(path, sizeof path, "%s/%s", run.rec, run.envs[0]);
+    assert_int_equal(rlk_env_open(&env, path, NULL), RLK_OK);
+    assert_int_equal(rlk_env_scan(env, 0, 3, sums_of, sums, NULL), 0);
+    assert_int_equal(sums[0].multiset, 11);
+    assert_int_equal(sums[0].value.hi, 10);
+    assert_int_equal(sums[1].elements, 8);
+    assert_int_not_equal(sums[1].multiset, 11);
+    rlk_env_close(env);
+    run_release(&run);
+}
+
 static void null_contexts(void **state)
 {
     (void)state;
@@ -510,6 +531,7 @@ int main(void)
         cmocka_unit_test(levels_and_steps),
         cmocka_unit_test(payload_selection),
         cmocka_unit_test(leaves_no_trace),
+        cmocka_unit_test(given_sums),
         cmocka_unit_test(null_contexts),
         cmocka_unit_test(nothing_recorded),
         cmocka_unit_test(finish_and_exits),

@@ -3,7 +3,7 @@ import ctypes
 import os
 from ctypes import POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 
-ABI = 2
+ABI = 3
 OWN_RANK = 0xFFFFFFFF
 DIGESTED, UNDEFINED, NOT_DIGESTED = 0, 2, 3  # enum rlk_tensor_state
 RNG = 5  # enum rlk_event_kind
@@ -18,7 +18,7 @@ class View(Structure):
 class Tensor(Structure):
     _fields_ = [("name", c_char_p), ("view", View), ("place", c_void_p), ("generation", c_uint64), ("version", c_uint64), ("label", c_char_p),
                 ("nsamples", c_uint32), ("samples", c_void_p), ("state", c_uint8), ("always_digest", c_bool), ("payload", c_bool),
-                ("reason", c_char_p), ("device", c_uint8), ("ordinal", c_int32), ("stream", c_void_p)]
+                ("reason", c_char_p), ("device", c_uint8), ("ordinal", c_int32), ("stream", c_void_p), ("sums", c_void_p)]
 
 
 class Attr(Structure):
