@@ -159,6 +159,19 @@ int rlki_audit_open(struct rlki_audit *audit, const struct rlk_audit_options *op
     return rc;
 }
 
+int rlki_audit_intact(struct rlki_audit *audit)
+{
+    int rc = rlki_side_intact(&audit->side[0], audit->detail);
+    if (rc)
+        return rc;
+    bool one = strcmp(rlk_recording_path(audit->side[0].recording), rlk_recording_path(audit->side[1].recording)) == 0;
+    if (one)
+        audit->side[1].intact = audit->side[0].intact;
+    else
+        rc = rlki_side_intact(&audit->side[1], audit->detail);
+    return rc;
+}
+
 void rlki_audit_close(struct rlki_audit *audit)
 {
     rlki_collectives_drop(audit);
@@ -200,12 +213,15 @@ int rlki_audit_compare(struct rlki_audit *audit)
     struct rlki_repeats repeats[2] = {audit->repeats[0], audit->repeats[1]};
     struct rlki_hash *all_down = audit->all_down;
     struct rlk_detail *detail = audit->detail;
+    const enum rlk_intact intact[2] = {audit->side[0].intact, audit->side[1].intact};
     memset(audit->repeats, 0, sizeof audit->repeats);
     again.by_name = true;
     rlki_audit_close(audit);
     rc = rlki_audit_open(audit, &again, detail);
     memcpy(audit->repeats, repeats, sizeof repeats);
     audit->all_down = all_down;
+    audit->side[0].intact = intact[0];
+    audit->side[1].intact = intact[1];
     if (rc == RLK_OK)
         rlki_note(audit, "the two recordings pack samples differently: joined by sample");
     return rc == RLK_OK ? rlki_audit_compare(audit) : rc;
@@ -246,6 +262,8 @@ static int compare_repeats(struct rlki_audit *audit, int side, const char *a, co
         opt.phases = NULL;
         opt.allow_source = true;
         rc = rlki_audit_open(&self, &opt, audit->detail);
+        if (rc == RLK_OK) /* the first one is looked at once, not with each repeat */
+            rc = rlki_side_intact(&self.side[1], audit->detail);
         self.all_down = &out->down;
         if (rc == RLK_OK)
             rc = rlki_audit_compare(&self);
@@ -273,6 +291,8 @@ int rlk_audit_first_diff(json_t **out, const struct rlk_audit_options *options, 
     if (rc)
         return rc;
     rc = rlki_audit_open(&audit, options, detail);
+    if (rc == RLK_OK)
+        rc = rlki_audit_intact(&audit);
     if (rc == RLK_OK)
         rc = compare_repeats(&audit, 0, options->a, options->self_a, options->nself_a);
     if (rc == RLK_OK && options->b)

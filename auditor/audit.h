@@ -370,6 +370,8 @@ int rlki_mechanism(struct rlki_audit *audit, const struct rlki_found *found, con
 
 /* audit.c */
 int rlki_audit_open(struct rlki_audit *audit, const struct rlk_audit_options *options, struct rlk_detail *detail);
+/* Are both recordings still what was recorded? Notes it where that was not looked at. */
+int rlki_audit_intact(struct rlki_audit *audit);
 void rlki_audit_close(struct rlki_audit *audit);
 /* Walks; where the two turn out to pack samples differently, once more by sample. */
 int rlki_audit_compare(struct rlki_audit *audit);

@@ -17,6 +17,8 @@ int rlki_base_open(struct rlki_base *base, const char *dir, struct rlk_detail *d
     if (rlki_names_init(&base->names) != 0)
         return rlk_fail(detail, RLK_ENOMEM, "starting");
     int rc = rlki_side_open(&base->side, 'a', dir, &base->names, detail);
+    if (rc == RLK_OK)
+        rc = rlki_side_intact(&base->side, detail);
     if (rc)
         return rc;
     base->by_pass = rlki_rolls_know_passes(&base->side);

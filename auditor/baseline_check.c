@@ -272,12 +272,17 @@ static int result(struct check *c, const char *reason, json_t **out)
     const char *verdict = reason ? "not_comparable" : c->changed ? "changed" : complete ? "same" : "incomplete";
     if (!complete)
         rlki_add(c->notes, rlki_json_text(c->base.side.why));
-    *out =
-        json_pack("{s:s,s:s,s:i,s:b,s:o,s:O?,s:O,s:I,s:{s:I,s:I},s:O,s:o}", "schema", "rlk.baseline_check/1", "verdict",
-                  verdict, "exit", code, "complete", complete, "step", c->changed ? json_integer(c->step) : json_null(),
-                  "first", c->first, "also", c->also, "also_total", (json_int_t)c->also_total, "steps", "compared",
-                  (json_int_t)c->compared, "skipped", (json_int_t)c->skipped, "notes", c->notes, "recording",
-                  rlki_json_text(rlk_recording_path(c->base.side.recording)));
+    if (rlki_side_unchecked(&c->base.side)) {
+        char text[160];
+        snprintf(text, sizeof text, "the recording %s", rlki_side_unchecked(&c->base.side));
+        rlki_add(c->notes, json_string(text));
+    }
+    *out = json_pack(
+        "{s:s,s:s,s:i,s:b,s:o,s:O?,s:O,s:I,s:{s:I,s:I},s:O,s:o,s:s}", "schema", "rlk.baseline_check/1", "verdict",
+        verdict, "exit", code, "complete", complete, "step", c->changed ? json_integer(c->step) : json_null(), "first",
+        c->first, "also", c->also, "also_total", (json_int_t)c->also_total, "steps", "compared",
+        (json_int_t)c->compared, "skipped", (json_int_t)c->skipped, "notes", c->notes, "recording",
+        rlki_json_text(rlk_recording_path(c->base.side.recording)), "intact", rlk_intact_name(c->base.side.intact));
     if (*out && reason)
         rlki_set(*out, "not_comparable", json_pack("{s:s}", "reason", reason));
     return *out && !rlki_json_failed() ? RLK_OK : rlk_fail(c->detail, RLK_ENOMEM, "out of memory");

@@ -237,6 +237,11 @@ static void notes(struct bisect *b, uint64_t events)
             snprintf(text, sizeof text, "%s is incomplete: %.300s", letter[s], b->side[s].why);
             rlki_add(b->notes, rlki_json_text(text));
         }
+    for (int s = 0; s < 2; s++)
+        if (rlki_side_unchecked(&b->side[s])) {
+            snprintf(text, sizeof text, "%s %s", letter[s], rlki_side_unchecked(&b->side[s]));
+            rlki_add(b->notes, json_string(text));
+        }
     if (events)
         rlki_add(b->notes, json_string("a recording that was cut off has no roll-ups: they were made from its events"));
     if (!b->by_pass)
@@ -260,8 +265,8 @@ static int result(struct bisect *b, json_t **out)
     for (size_t i = 0; also && i < b->lead.nalso && i < MAX_LISTED && !reason; i++)
         rlki_add(also, node_json(b, &b->lead.candidate[b->lead.also[i]]));
     notes(b, events);
-    *out = json_pack("{s:s,s:s,s:i,s:b,s:o,s:o?,s:o,s:I,s:o,s:o,s:O,s:o}", "schema", "rlk.bisect/1", "verdict", verdict,
-                     "exit", code, "complete", complete, "step",
+    *out = json_pack("{s:s,s:s,s:i,s:b,s:o,s:o?,s:o,s:I,s:o,s:o,s:O,s:o,s:{s:s,s:s}}", "schema", "rlk.bisect/1",
+                     "verdict", verdict, "exit", code, "complete", complete, "step",
                      b->differs && !reason ? json_integer(b->step) : json_null(), "first", first, "also", also,
                      "also_total", (json_int_t)(reason ? 0 : b->lead.nalso), "steps",
                      json_pack("{s:I,s:I,s:I,s:I,s:I}", "compared", (json_int_t)b->steps, "differing",
@@ -272,7 +277,8 @@ static int result(struct bisect *b, json_t **out)
                                "events", (json_int_t)events),
                      "notes", b->notes, "recordings",
                      json_pack("{s:o,s:o}", "good", rlki_json_text(rlk_recording_path(b->side[0].recording)), "bad",
-                               rlki_json_text(rlk_recording_path(b->side[1].recording))));
+                               rlki_json_text(rlk_recording_path(b->side[1].recording))),
+                     "intact", "good", rlk_intact_name(b->side[0].intact), "bad", rlk_intact_name(b->side[1].intact));
     if (*out && reason)
         rlki_set(*out, "not_comparable", json_pack("{s:s}", "reason", reason));
     if (*out && b->lone)
@@ -295,6 +301,8 @@ int rlk_audit_bisect(json_t **out, const char *good, const char *bad, const stru
         rc = rlki_side_open(&b.side[0], 'a', good, &b.names, detail);
     if (rc == RLK_OK)
         rc = rlki_side_open(&b.side[1], 'b', bad, &b.names, detail);
+    for (int s = 0; s < 2 && rc == RLK_OK; s++)
+        rc = rlki_side_intact(&b.side[s], detail);
     if (rc == RLK_OK) {
         b.by_pass = rlki_rolls_know_passes(&b.side[0]) && rlki_rolls_know_passes(&b.side[1]);
         b.inputs = same_fact(&b, "inputs");

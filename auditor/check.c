@@ -330,14 +330,16 @@ static int result(struct rlki_check *check, json_t **out)
     }
     const bool complete = side->complete && side->events;
     const int status = total ? 1 : complete ? 0 : 4;
-    *out =
-        json_pack("{s:s,s:s,s:i,s:b,s:o,s:o,s:o,s:o,s:I,s:O}", "schema", "rlk.check/1", "verdict",
-                  total      ? "findings"
-                  : complete ? "clean"
-                             : "incomplete",
-                  "exit", status, "complete", complete, "why", rlki_json_text(side->events ? side->why : "no events"),
-                  "recording", rlki_json_text(rlk_recording_path(side->recording)), "checks", checks, "findings",
-                  findings, "findings_total", (json_int_t)total, "notes", check->audit.notes);
+    if (rlki_side_unchecked(side))
+        rlki_note(&check->audit, "the recording %s", rlki_side_unchecked(side));
+    *out = json_pack(
+        "{s:s,s:s,s:i,s:b,s:o,s:o,s:o,s:o,s:I,s:O,s:s}", "schema", "rlk.check/1", "verdict",
+        total      ? "findings"
+        : complete ? "clean"
+                   : "incomplete",
+        "exit", status, "complete", complete, "why", rlki_json_text(side->events ? side->why : "no events"),
+        "recording", rlki_json_text(rlk_recording_path(side->recording)), "checks", checks, "findings", findings,
+        "findings_total", (json_int_t)total, "notes", check->audit.notes, "intact", rlk_intact_name(side->intact));
     return *out && !rlki_json_failed() ? RLK_OK : RLK_ENOMEM;
 }
 
@@ -350,6 +352,8 @@ int rlk_check(json_t **out, const struct rlk_check_options *options, struct rlk_
         return rlk_fail(detail, RLK_ENOMEM, "starting");
     rlki_json_begin();
     int rc = rlki_audit_open(&check->audit, &open, detail);
+    if (rc == RLK_OK)
+        rc = rlki_audit_intact(&check->audit);
     if (rc == RLK_OK) {
         check->cursor = calloc(check->audit.side[0].nenv + 1, sizeof *check->cursor);
         rc = check->cursor ? RLK_OK : RLK_ENOMEM;

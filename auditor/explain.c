@@ -258,6 +258,9 @@ static int build(struct explain *x, const struct rlki_found *first, json_t **out
             goto out;
     }
     const char *stands = standing(x, found);
+    for (int s = 0; s < 2; s++)
+        if (rlki_side_unchecked(&audit->side[s]))
+            rlki_note(audit, "%c %s", s ? 'B' : 'A', rlki_side_unchecked(&audit->side[s]));
     for (int s = 0; s < 2; s++) {
         const struct rlki_ev *ev = x->ev[s];
         of[s] = ev ? rlki_json_event(audit, s, ev->env, ev->e.seq) : json_null();
@@ -308,6 +311,8 @@ int rlk_audit_explain(json_t **out, const struct rlk_audit_options *options, int
     *out = NULL;
     rlki_json_begin();
     int rc = rlki_audit_open(&audit, options, detail);
+    if (rc == RLK_OK)
+        rc = rlki_audit_intact(&audit);
     if (rc == RLK_OK)
         rc = rlki_audit_compare(&audit);
     if (rc == RLK_OK && !rlki_stop(&audit))

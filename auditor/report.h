@@ -51,6 +51,7 @@ struct rlki_decode { /* one decode iteration of one process */
 
 struct rlki_run_facts {
     struct rlk_recording *recording;
+    enum rlk_intact intact;
     struct rlk_arena arena;
     char name[256], program[64];
     const char *layout, *level;

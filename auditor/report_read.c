@@ -477,6 +477,8 @@ int rlki_run_facts_read(struct rlki_run_facts *f, const char *dir, struct rlk_de
         return rlk_fail(detail, RLK_ENOMEM, "starting");
     int rc = rlk_recording_open(&f->recording, dir, detail);
     if (rc == RLK_OK)
+        rc = rlk_recording_intact(f->recording, RLK_INTACT_MOST, &f->intact, detail);
+    if (rc == RLK_OK)
         rc = rlk_recording_coverage(f->recording, &coverage, detail);
     if (rc)
         return rc;

@@ -457,6 +457,8 @@ static void completeness_notes(struct rlki_audit *audit)
         snprintf(seal, sizeof seal, "%.4000s/SEAL", rlk_recording_path(audit->side[s].recording));
         if (access(seal, F_OK) != 0)
             rlki_note(audit, "%c has no seal", s ? 'B' : 'A');
+        if (rlki_side_unchecked(&audit->side[s]))
+            rlki_note(audit, "%c %s", s ? 'B' : 'A', rlki_side_unchecked(&audit->side[s]));
         if (!audit->side[s].complete)
             rlki_note(audit, "%c is incomplete: %s", s ? 'B' : 'A', audit->side[s].why);
     }
@@ -534,6 +536,8 @@ int rlki_result(struct rlki_audit *audit, json_t **out)
     rlki_set(result, "recordings",
              json_pack("{s:o,s:o}", "a", rlki_json_text(rlk_recording_path(a->recording)), "b",
                        rlki_json_text(rlk_recording_path(b->recording))));
+    rlki_set(result, "intact",
+             json_pack("{s:s,s:s}", "a", rlk_intact_name(a->intact), "b", rlk_intact_name(b->intact)));
     rlki_set(result, "mode", json_string(audit->opt.phases ? "phases" : audit->cross ? "layouts" : "same"));
     rlki_set(result, "runs", rlki_runs_json(audit));
     rlki_set(result, "where", where ? where : json_null());

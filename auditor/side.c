@@ -108,17 +108,20 @@ static int load_completeness(struct rlki_side *side, struct rlk_detail *detail)
     return RLK_OK;
 }
 
-static void load_layout(struct rlki_side *side)
+static int load_layout(struct rlki_side *side, struct rlk_detail *detail)
 {
     const json_t *ranks = json_object_get(side->manifest, "ranks");
     const char *layout = json_string_value(json_object_get(side->manifest, "layout"));
-    side->world = side->nranks;
+    int rc = rlk_recording_world(side->recording, &side->world, detail);
+    if (rc)
+        return rc;
     if (json_is_integer(ranks) && json_integer_value(ranks) > 0 && json_integer_value(ranks) <= UINT32_MAX)
         side->world = (uint32_t)json_integer_value(ranks);
     side->synthetic = json_is_true(json_object_get(side->manifest, "synthetic"));
     if (layout && rlk_layout_parse(&side->layout, layout, NULL) == RLK_OK &&
         rlk_layout_fit(&side->layout, side->world, NULL) == RLK_OK)
         side->has_layout = true;
+    return RLK_OK;
 }
 
 int rlki_side_open(struct rlki_side *side, char letter, const char *dir, struct rlki_names *names,
@@ -150,8 +153,25 @@ int rlki_side_open(struct rlki_side *side, char letter, const char *dir, struct 
     rc = load_ranks(side);
     if (rc)
         return rc;
-    load_layout(side);
+    rc = load_layout(side, detail);
+    if (rc)
+        return rc;
     return load_completeness(side, detail);
+}
+
+int rlki_side_intact(struct rlki_side *side, struct rlk_detail *detail)
+{
+    return rlk_recording_intact(side->recording, RLK_INTACT_MOST, &side->intact, detail);
+}
+
+const char *rlki_side_unchecked(const struct rlki_side *side)
+{
+    if (side->intact != RLK_INTACT_UNKNOWN)
+        return NULL;
+    for (size_t i = 0; i < side->nenv; i++)
+        if (!rlk_env_complete(side->env[i].env))
+            return "was not checked for damage: a process has no END";
+    return "was not checked for damage: it is larger than 1 GiB (rlkrec verify reads all of it)";
 }
 
 bool rlki_other_retention(const struct rlki_side *a, const struct rlki_side *b)
@@ -232,7 +252,7 @@ bool rlki_side_cut(const struct rlki_side *side, int64_t step, uint32_t rank)
 
 bool rlki_side_cut_anywhere(const struct rlki_side *side, int64_t step)
 {
-    bool cut = !side->complete && !side->nranks;
+    bool cut = !side->complete && (!side->nranks || side->nranks < side->world); /* a rank left nothing */
     for (uint32_t i = 0; i < side->nranks && !cut; i++)
         cut = rlki_side_cut(side, step, side->ranks[i]);
     return cut;

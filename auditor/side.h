@@ -70,6 +70,7 @@ struct rlki_side {
     uint32_t world;
     bool complete;
     char why[256]; /* what is missing */
+    enum rlk_intact intact;
     struct rlk_coverage coverage;
     uint64_t events, tensors;
     struct rlki_cached *cache; /* RLKI_CACHE */
@@ -79,6 +80,10 @@ struct rlki_side {
 
 int rlki_side_open(struct rlki_side *side, char letter, const char *dir, struct rlki_names *names,
                    struct rlk_detail *detail);
+/* Is the recording still what was recorded? (store/rlk_recording.h) Before anything is concluded from it. */
+int rlki_side_intact(struct rlki_side *side, struct rlk_detail *detail);
+/* Why that was not looked at, for a note; NULL: it was. */
+const char *rlki_side_unchecked(const struct rlki_side *side);
 void rlki_side_close(struct rlki_side *side);
 /* Were the two kept by different retention (--steps, --every, --keep-last)? Then a missing step means nothing. */
 bool rlki_other_retention(const struct rlki_side *a, const struct rlki_side *b);

@@ -451,6 +451,10 @@ static int find_env(struct rlk_program *p, const char *dir, struct rlk_detail *d
     int rc = rlk_recording_open(&p->recording, dir, detail);
     if (rc)
         return rc;
+    enum rlk_intact how;
+    rc = rlk_recording_intact(p->recording, RLK_INTACT_MOST, &how, detail);
+    if (rc)
+        return rc;
     const size_t n = rlk_recording_envs(p->recording);
     if (n != 1)
         return rlk_fail(detail, RLK_EUNSUPPORTED,

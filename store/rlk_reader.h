@@ -16,7 +16,7 @@ void rlk_env_close(struct rlk_env *env);
 uint64_t rlk_env_count(const struct rlk_env *env); /* events committed */
 /* How many events of a kind it counted, removed ones included. */
 uint64_t rlk_env_kind(const struct rlk_env *env, enum rlk_event_kind kind);
-bool rlk_env_complete(const struct rlk_env *env);  /* END present and its counts and chain agree */
+bool rlk_env_complete(const struct rlk_env *env); /* END present and its counts and chain agree */
 /* Ranks: from END, else from the events. Points into env. */
 const uint32_t *rlk_env_ranks(const struct rlk_env *env, uint32_t *n);
 /* From END; when there is none, counted from what was committed. */
@@ -70,5 +70,7 @@ int rlk_env_payload(struct rlk_env *env, rlk_u128 id, uint64_t max_bytes, void *
 
 /* Reads everything: checksums, chain, counts, strings, payloads. RLK_ECORRUPT with the first place. */
 int rlk_env_verify(struct rlk_env *env, struct rlk_detail *detail);
+/* Reads every value and compares its checksum, nothing more: some fifty times as fast. */
+int rlk_env_intact(struct rlk_env *env, struct rlk_detail *detail);
 
 #endif

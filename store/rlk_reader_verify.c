@@ -283,6 +283,25 @@ static int check_end(struct rlk_env *env, struct rlk_detail *detail)
     return rlk_fail(detail, RLK_ECORRUPT, "END: it does not agree with what is there");
 }
 
+static int check_nothing(struct rlk_env *env, const struct rlki_mdb_cursor *c, struct rlki_cur body, void *context,
+                         struct rlk_detail *detail)
+{
+    (void)env;
+    (void)c;
+    (void)body;
+    (void)context;
+    (void)detail;
+    return RLK_OK;
+}
+
+int rlk_env_intact(struct rlk_env *env, struct rlk_detail *detail)
+{
+    int rc = check_end(env, detail);
+    for (unsigned db = 0; db < RLKI_DBS && rc == RLK_OK; db++)
+        rc = each(env, (enum rlki_database)db, check_nothing, NULL, detail);
+    return rlki_env_place(env, rc, detail);
+}
+
 int rlk_env_verify(struct rlk_env *env, struct rlk_detail *detail)
 {
     struct tally tally = {{0}, {0}};

@@ -20,6 +20,8 @@ struct rlk_recording {
     struct rlk_env **envs;
     char **dirs;
     size_t n, cap;
+    uint32_t *named; /* ranks that directories are called after, ascending by name: also of those without a file */
+    size_t nnamed;
     char *unread; /* an environment directory without its file: made by a process that died at once */
 };
 
@@ -243,7 +245,13 @@ static int list_envs(struct rlk_recording *r, struct rlk_detail *detail)
     if (n)
         qsort(r->dirs, n, sizeof *r->dirs, by_name);
     r->envs = calloc(n + 1, sizeof *r->envs);
-    return r->envs ? RLK_OK : rlk_fail(detail, RLK_ENOMEM, "out of memory");
+    r->named = calloc(n + 1, sizeof *r->named);
+    for (size_t i = 0; r->named && i < n; i++) {
+        unsigned long rank = strtoul(strrchr(r->dirs[i], '/') + 6, NULL, 10);
+        if (rank < UINT32_MAX)
+            r->named[r->nnamed++] = (uint32_t)rank;
+    }
+    return r->envs && r->named ? RLK_OK : rlk_fail(detail, RLK_ENOMEM, "out of memory");
 }
 
 /* A file stays open for each environment; a thousand ranks are more than the usual soft limit allows. */
@@ -319,6 +327,7 @@ void rlk_recording_close(struct rlk_recording *r)
     json_decref(r->manifest);
     free(r->envs);
     free(r->dirs);
+    free(r->named);
     free(r->unread);
     free(r->path);
     free(r);
@@ -367,6 +376,42 @@ static bool has_end(const struct rlk_recording *r, uint32_t rank)
         }
     }
     return false;
+}
+
+static int ascending(const void *x, const void *y)
+{
+    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    return a < b ? -1 : a > b;
+}
+
+int rlk_recording_world(const struct rlk_recording *r, uint32_t *out, struct rlk_detail *detail)
+{
+    size_t n = r->nnamed, at = 0;
+    uint32_t count;
+    for (size_t i = 0; i < r->n; i++) {
+        rlk_env_ranks(r->envs[i], &count);
+        n += count;
+        rlki_env_named(r->envs[i], &count);
+        n += count;
+    }
+    uint32_t *all = calloc(n + 1, sizeof *all);
+    if (!all)
+        return rlk_fail(detail, RLK_ENOMEM, "out of memory");
+    for (; at < r->nnamed; at++)
+        all[at] = r->named[at];
+    for (size_t i = 0; i < r->n; i++)
+        for (int k = 0; k < 2; k++) {
+            const uint32_t *ranks = k ? rlki_env_named(r->envs[i], &count) : rlk_env_ranks(r->envs[i], &count);
+            for (uint32_t j = 0; j < count; j++)
+                all[at++] = ranks[j];
+        }
+    if (at)
+        qsort(all, at, sizeof *all, ascending);
+    *out = 0;
+    for (size_t i = 0; i < at; i++)
+        *out += !i || all[i] != all[i - 1];
+    free(all);
+    return RLK_OK;
 }
 
 bool rlk_recording_complete(const struct rlk_recording *r, struct rlk_detail *why)

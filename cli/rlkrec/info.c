@@ -65,7 +65,7 @@ static json_t *environment_json(const struct rlk_recording *recording, size_t i)
     return out;
 }
 
-/* Everything, as JSON; the text is made of it. *status gets 0 or 4. */
+/* Everything, as JSON; the text is made of it. *status gets 0, 4, or 2 where it is damaged. */
 static json_t *gather(const struct rlk_recording *recording, int *status, int *code, struct rlk_detail *detail)
 {
     const char *path = rlk_recording_path(recording);
@@ -84,6 +84,15 @@ static json_t *gather(const struct rlk_recording *recording, int *status, int *c
     json_object_set_new(out, "why", *status ? rlki_json_string(why.text) : json_null());
     json_object_set_new(out, "still_recording", json_boolean(rlki_still_recording(recording) != 0));
     json_object_set_new(out, "sealed", json_boolean(access(seal, F_OK) == 0));
+    enum rlk_intact how;
+    struct rlk_detail damage = {""};
+    int rc = rlk_recording_intact(recording, RLK_INTACT_MOST, &how, &damage);
+    json_object_set_new(out, "intact", json_string(rc == RLK_ECORRUPT ? "damaged" : rlk_intact_name(how)));
+    if (rc == RLK_ECORRUPT) {
+        *status = RLKI_EXIT_FAULT;
+        json_object_set_new(out, "damage", rlki_json_string(damage.text));
+        json_object_set_new(out, "exit", json_integer(*status));
+    }
     json_object_set_new(out, "bytes", json_integer((json_int_t)rlki_disk_bytes(path)));
     json_object_set_new(out, "events", json_integer((json_int_t)totals.events));
     json_object_set_new(out, "steps", json_integer((json_int_t)totals.steps));
@@ -168,6 +177,10 @@ static void print(FILE *to, const json_t *info)
     else
         fprintf(to, "state       INCOMPLETE%s: %s\n",
                 json_is_true(json_object_get(info, "still_recording")) ? " (still recording)" : "", text(info, "why"));
+    if (json_object_get(info, "damage"))
+        fprintf(to, "DAMAGED     %s: see rlkrec verify\n", text(info, "damage"));
+    else if (strcmp(text(info, "intact"), "not-checked") == 0 && json_is_true(json_object_get(info, "sealed")))
+        fputs("            larger than 1 GiB: not compared with its seal (rlkrec verify)\n", to);
     fprintf(to, "command     %s\n", rlki_command_text(m, 400));
     fprintf(to, "made        %.19sZ by %s, %s", text(m, "created"), text(m, "tool"), how_it_ended(m));
     if (json_is_number(json_object_get(m, "seconds")))
@@ -229,6 +242,8 @@ int rlki_cmd_info(int argc, char **argv)
         status = rlki_fail(name, code, &detail);
         goto out;
     }
+    if (json_object_get(info, "damage"))
+        rlki_say("%s: damaged: see rlkrec verify", name);
     if (opt.json) {
         int bad = rlki_write_json(opt.json, info);
         status = bad ? bad : status;

@@ -44,6 +44,22 @@ static int find(struct packing *p, int n, char **args)
     return RLKI_EXIT_OK;
 }
 
+/* A pack of a recording that changed since it was made would pass its damage on as what was recorded. */
+static int intact(const struct packing *p)
+{
+    struct rlk_detail detail = {""};
+    enum rlk_intact how;
+    int rc = RLK_OK;
+    for (size_t i = 0; i < p->n && rc == RLK_OK; i++) {
+        struct rlk_recording *recording = NULL;
+        rc = rlk_recording_open(&recording, p->paths[i], &detail);
+        if (rc == RLK_OK)
+            rc = rlk_recording_intact(recording, UINT64_MAX, &how, &detail);
+        rlk_recording_close(recording);
+    }
+    return rc ? rlki_fail("pack", rc, &detail) : RLKI_EXIT_OK;
+}
+
 /* What a recording is called inside. A name that was made from the command says what the command was. */
 static int name(struct packing *p, unsigned what)
 {
@@ -128,6 +144,8 @@ int rlki_cmd_pack(int argc, char **argv)
     if (redact && !what)
         return rlki_usage(&command, "--redact takes names, ops, paths, environment, values, joined by commas, or all");
     status = find(&p, nargs, args);
+    if (status == RLKI_EXIT_OK)
+        status = intact(&p);
     if (status == RLKI_EXIT_OK && what)
         status = clean(&p, what, output);
     if (status == RLKI_EXIT_OK)

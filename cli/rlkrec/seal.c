@@ -34,6 +34,7 @@ int rlki_cmd_seal(int argc, char **argv)
     struct rlk_recording *recording = NULL;
     struct rlk_detail detail = {""};
     enum rlk_seal_state state = RLK_SEAL_ABSENT;
+    enum rlk_intact how;
     int64_t live;
     int n, code, status = rlki_parse(&command, argc, argv, &n, &args);
 
@@ -45,14 +46,18 @@ int rlki_cmd_seal(int argc, char **argv)
     if (code)
         return rlki_fail(n ? args[0] : "seal", code, &detail);
     live = rlki_still_recording(recording);
+    code = rlk_recording_verify(path, &state, NULL, NULL, &detail);
+    if (!live && !opt.force && !code && state == RLK_SEAL_ABSENT) /* damage would be sealed as what was recorded */
+        code = rlk_recording_intact(recording, UINT64_MAX, &how, &detail);
     rlk_recording_close(recording);
+    if (code)
+        return rlki_fail(n ? args[0] : "seal", code, &detail);
     if (live && !opt.force) {
         rlki_say("seal: process %lld still records into %s", (long long)live, path);
         return RLKI_EXIT_FAULT;
     }
-    code = rlk_recording_verify(path, &state, NULL, NULL, &detail);
-    if (!opt.force && (code || state != RLK_SEAL_ABSENT)) {
-        bool good = !code && state == RLK_SEAL_GOOD;
+    if (!opt.force && state != RLK_SEAL_ABSENT) {
+        bool good = state == RLK_SEAL_GOOD;
         rlki_say("seal: %s is sealed already%s", path, good ? "" : ", and has changed since: see rlkrec verify");
         return good ? RLKI_EXIT_OK : RLKI_EXIT_CHECK;
     }

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -33,13 +34,34 @@ static void make(struct rec *rec, const char *name, int64_t fault_step, const ch
     rec_close(rec, false);
 }
 
+struct chunk_at {
+    off_t at; /* of the value in the file; -1 = none */
+    size_t n;
+    uint64_t key;
+};
+
+/* Writes nonsense into a chunk. `forge`: under a checksum that holds, so that only who unpacks it finds out. */
+static void spoil(int fd, const struct chunk_at *chunk, bool forge)
+{
+    uint8_t *value = malloc(chunk->n);
+    assert_non_null(value);
+    assert_int_equal(pread(fd, value, chunk->n, chunk->at), (ssize_t)chunk->n);
+    memcpy(value + 40, "damaged", 7);
+    if (forge) {
+        uint64_t check = rlki_check(RLKI_DB_EVENTS, &chunk->key, 8, value + 8, chunk->n - 8);
+        memcpy(value, &check, sizeof check);
+    }
+    assert_int_equal(pwrite(fd, value, chunk->n, chunk->at), (ssize_t)chunk->n);
+    free(value);
+}
+
 /* Damages every chunk but the last. Returns how many. */
-static int damage(const struct rec *rec)
+static int damage(const struct rec *rec, bool forge)
 {
     struct rlk_env *env;
     struct rlki_mdb_cursor c;
+    struct chunk_at before = {.at = -1};
     char path[400];
-    off_t at = -1;
     int n = 0;
     snprintf(path, sizeof path, "%s/data.mdb", rec->env);
     assert_int_equal(rlk_env_open(&env, rec->env, NULL), RLK_OK);
@@ -47,12 +69,14 @@ static int damage(const struct rec *rec)
     assert_true(fd >= 0);
     assert_int_equal(rlki_mdb_cursor_init(&c, &env->mdb, &env->trees[RLKI_DB_EVENTS]), RLK_OK);
     for (int rc = rlki_mdb_first(&c, NULL); rc == RLK_OK; rc = rlki_mdb_next(&c, NULL)) {
-        if (at >= 0) {
-            assert_int_equal(pwrite(fd, "damaged", 7, at), 7);
+        if (before.at >= 0) {
+            spoil(fd, &before, forge);
             n++;
         }
         off_t in_page = c.value_page ? 16 : (off_t)(c.value - (c.pages + (size_t)c.level * env->mdb.page_bytes));
-        at = (off_t)((c.value_page ? c.value_page : c.pgno[c.level]) * env->mdb.page_bytes) + in_page + 40;
+        before.at = (off_t)((c.value_page ? c.value_page : c.pgno[c.level]) * env->mdb.page_bytes) + in_page;
+        before.n = (size_t)c.value_bytes;
+        memcpy(&before.key, c.key, 8);
     }
     rlki_mdb_cursor_release(&c);
     close(fd);
@@ -72,8 +96,8 @@ static void test_only_rollups_are_read(void **unused)
     assert_int_equal(rlk_audit_first_diff(&whole, &options, &detail), RLK_OK);
     assert_string_equal(json_string_value(json_object_get(json_object_get(whole, "first"), "module")), "layers.1");
     json_decref(whole);
-    assert_int_equal(damage(&a), 5);
-    assert_int_equal(damage(&b), 5);
+    assert_int_equal(damage(&a, true), 5);
+    assert_int_equal(damage(&b, true), 5);
     assert_int_equal(rlk_audit_first_diff(&whole, &options, &detail), RLK_ECORRUPT); /* who reads events finds out */
     assert_int_equal(rlk_audit_bisect(&result, a.dir, b.dir, NULL, &detail), RLK_OK);
     const json_t *first = json_object_get(result, "first");
@@ -86,6 +110,27 @@ static void test_only_rollups_are_read(void **unused)
     assert_int_equal(rlk_audit_bisect(&result, a.dir, a.dir, NULL, &detail), RLK_OK);
     assert_int_equal(json_integer_value(json_object_get(result, "exit")), 0);
     json_decref(result);
+    rec_remove(&a);
+    rec_remove(&b);
+}
+
+/* ... but bytes that are not what was written are no recording, whoever reads them. */
+static void test_damage_is_no_verdict(void **unused)
+{
+    struct rec a, b;
+    struct rlk_detail detail = {{0}};
+    json_t *result = NULL;
+    (void)unused;
+    make(&a, "rolls_a", -1, "");
+    make(&b, "rolls_b", -1, "");
+    assert_int_equal(rlk_audit_bisect(&result, a.dir, b.dir, NULL, &detail), RLK_OK);
+    const json_t *intact = json_object_get(result, "intact");
+    assert_string_equal(json_string_value(json_object_get(intact, "bad")), "checksums");
+    json_decref(result);
+    assert_int_equal(damage(&b, false), 5);
+    assert_int_equal(rlk_audit_bisect(&result, a.dir, b.dir, NULL, &detail), RLK_ECORRUPT);
+    assert_int_equal(rlk_audit_bisect(&result, b.dir, a.dir, NULL, &detail), RLK_ECORRUPT);
+    assert_int_equal(rlk_baseline_save(&result, b.dir, 6144, &detail), RLK_ECORRUPT);
     rec_remove(&a);
     rec_remove(&b);
 }
@@ -134,6 +179,7 @@ static void test_passes_add_up(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_only_rollups_are_read),
+                                       cmocka_unit_test(test_damage_is_no_verdict),
                                        cmocka_unit_test(test_passes_add_up)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
