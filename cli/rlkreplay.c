@@ -14,7 +14,7 @@ struct values { /* as written on the command line */
     const char *layout, *rollout, *contract, *device, *only, *out, *plant, *json;
     struct rlki_list modes;
     struct rlki_span steps;
-    uint64_t threads;
+    uint64_t threads, said;
     bool op, relaunch, dry, partial, run, as_recorded;
 };
 
@@ -33,11 +33,12 @@ static const struct rlki_option options[] = {
     {"relaunch", 0, RLKI_FLAG, &v.relaunch, NULL, "run the recorded command again, layout and mode substituted"},
     {"dry-run", 0, RLKI_FLAG, &v.dry, NULL, "with --relaunch: print the command, run nothing"},
     {"partial", 0, RLKI_FLAG, &v.partial, NULL, "leave out what cannot be replayed, and what depends on it"},
-    {"plant", 0, RLKI_STRING, &v.plant, "NAME", "plant a fault of rlktrain in what replays"},
+    {"plant", 0, RLKI_STRING, &v.plant, "NAME", "plant a fault of rlktrain; `--plant help` lists them"},
     {"output", 'o', RLKI_STRING, &v.out, "DIR", "keep the recording of the replay"},
     {"json", 0, RLKI_STRING, &v.json, "FILE|-", "the result as JSON"},
     {"run", 0, RLKI_FLAG, &v.run, NULL, NULL},
     {"as-recorded", 0, RLKI_FLAG, &v.as_recorded, NULL, NULL},
+    {"say-at", 0, RLKI_NUMBER, &v.said, NULL, NULL},
 };
 
 static const struct rlki_command command = {
@@ -84,9 +85,9 @@ static int read_layout(const char *text, int *tp, int *cp)
 
 static int failed(const char *what, int code, const struct rlk_detail *detail)
 {
-    if (code == RLK_EUNSUPPORTED) {
+    if (code == RLK_EUNSUPPORTED || code == RLK_ESTATE) {
         rlki_say("%s: %s", what, detail->text);
-        return RLKI_EXIT_NOT_COMPARABLE;
+        return code == RLK_ESTATE ? RLKI_EXIT_INCOMPLETE : RLKI_EXIT_NOT_COMPARABLE;
     }
     return rlki_fail(what, code, detail);
 }
@@ -180,7 +181,7 @@ static int replay_and_compare(struct replay *r, const struct rlki_layouts *at, c
                                             .alone = v.op};
     const int status = rlki_record_replay(&child);
     if (status)
-        return status == RLKI_EXIT_NOT_COMPARABLE ? status : RLKI_EXIT_FAULT;
+        return status == RLKI_EXIT_NOT_COMPARABLE || status == RLKI_EXIT_INCOMPLETE ? status : RLKI_EXIT_FAULT;
     const int rc = rlk_replay_compare(r->path, out, &r->select, counts, &detail);
     return rc ? failed(out, rc, &detail) : RLKI_GO_ON;
 }
@@ -241,9 +242,14 @@ static bool same_layouts(const struct rlki_layouts *a, const struct rlki_layouts
 
 static int unfaithful(struct replay *r)
 {
+    const bool recorded = strcmp(r->facts->plant, "none") != 0;
     rlki_say("replay itself diverged: at the recorded layout and mode it does not equal the recording%s%s",
-             strcmp(r->facts->plant, "none") == 0 ? "" : "; the recorded program had a fault planted: ",
-             strcmp(r->facts->plant, "none") == 0 ? "" : r->facts->plant);
+             recorded ? "; the recorded program had a fault planted: " : "", recorded ? r->facts->plant : "");
+    if (v.plant && !recorded)
+        rlki_say(
+            "--plant %s does that: the fault shows in the recorded layout tp%dcp%d already; plant it in the replay of "
+            "a recording in whose layout it does nothing (most: tp1cp1)",
+            v.plant, r->recorded.tp, r->recorded.cp);
     r->verdict = "unfaithful";
     return RLKI_EXIT_NOT_COMPARABLE;
 }
@@ -256,6 +262,11 @@ static int judge(struct replay *r)
         return RLKI_EXIT_CHECK;
     if (c->absent && !v.partial && !v.op) {
         rlki_say("%s tensors have no digest in the recording or none in the replay", rlki_count(c->absent));
+        r->verdict = "incomplete";
+        return RLKI_EXIT_INCOMPLETE;
+    }
+    if (!r->facts->complete) {
+        rlki_say("the recording is incomplete: its process ended without END; what is there was replayed");
         r->verdict = "incomplete";
         return RLKI_EXIT_INCOMPLETE;
     }
@@ -344,6 +355,22 @@ static int prepare(struct replay *r, const char *name)
     return refuse(r);
 }
 
+/* RLKI_GO_ON, or the status to exit with. */
+static int check_plant(void)
+{
+    int n = 0;
+    const bool list = v.plant && strcmp(v.plant, "help") == 0;
+    while (v.plant && rlk_plant_name(n) && (list || strcmp(v.plant, rlk_plant_name(n)) != 0)) {
+        if (list)
+            printf("%-20s %s\n", rlk_plant_name(n), rlk_plant_help(n));
+        n++;
+    }
+    if (list)
+        return RLKI_EXIT_OK;
+    return !v.plant || rlk_plant_name(n) ? RLKI_GO_ON
+                                         : rlki_usage(&command, "%s: no such fault, see --plant help", v.plant);
+}
+
 int main(int argc, char **argv)
 {
     static struct replay r = {.verdict = "refused"};
@@ -353,6 +380,10 @@ int main(int argc, char **argv)
     int status = rlki_parse(&command, argc, argv, &nargs, &args);
     if (status != RLKI_GO_ON)
         return status;
+    if (v.said && !rlki_speak_at(v.said))
+        return RLKI_EXIT_FAULT;
+    if ((status = check_plant()) != RLKI_GO_ON)
+        return rlki_finish(status);
     status = prepare(&r, nargs ? args[0] : NULL);
     if (status == RLKI_GO_ON)
         status = v.run ? run_here(&r) : check_and_replay(&r);

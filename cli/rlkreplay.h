@@ -22,6 +22,8 @@ struct rlki_child_replay {
 /* The child's exit status (its words are on stderr), made again where the recorder had to drop events. */
 int rlki_record_replay(const struct rlki_child_replay *child);
 
+/* Standard error of a replay under rlkrec: the descriptor that rlkreplay itself had for it. */
+bool rlki_speak_at(uint64_t fd);
 /* This program, and rlkrec beside it. */
 bool rlki_find_rlkrec(char self[PATH_MAX], char rlkrec[PATH_MAX]);
 

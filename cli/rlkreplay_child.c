@@ -20,6 +20,7 @@ int rlki_scratch(char path[PATH_MAX])
     const char *tmp = getenv("TMPDIR");
     if (snprintf(path, PATH_MAX, "%s/rlkreplay-XXXXXX", tmp && tmp[0] ? tmp : "/tmp") >= PATH_MAX || !mkdtemp(path)) {
         rlki_say("%s: %s", path, strerror(errno));
+        path[0] = 0;
         return RLKI_EXIT_FAULT;
     }
     return 0;
@@ -62,7 +63,24 @@ static int wait_for(pid_t pid)
     return RLKI_EXIT_FAULT;
 }
 
-static int run(char *const *argv)
+bool rlki_speak_at(uint64_t fd)
+{
+    return fd > 2 && fd < 1 << 20 && dup2((int)fd, STDERR_FILENO) >= 0 && close((int)fd) == 0;
+}
+
+/* What rlkrec said: only where the replay, which speaks for itself, has not said why it failed. */
+static void pass_on(FILE *said, int status)
+{
+    char line[4096];
+    if (status > 0 && status < RLKI_EXIT_CANNOT_START)
+        return;
+    rewind(said);
+    while (fgets(line, sizeof line, said))
+        fputs(line, stderr);
+}
+
+/* argv, whose standard error is `said`; ours stays open for the child of it, at the number in argv. */
+static int run(char *const *argv, FILE *said)
 {
     const pid_t pid = fork();
     if (pid < 0) {
@@ -71,6 +89,8 @@ static int run(char *const *argv)
     }
     if (pid == 0) {
         unsetenv(RLK_ENV_RECORDING); /* a recording of its own, also inside a recorded command */
+        if (dup2(fileno(said), STDERR_FILENO) < 0)
+            _exit(RLKI_EXIT_NOT_FOUND);
         execv(argv[0], argv);
         _exit(RLKI_EXIT_NOT_FOUND);
     }
@@ -91,19 +111,28 @@ static bool whole(const char *path)
 
 int rlki_record_replay(const struct rlki_child_replay *c)
 {
-    char self[PATH_MAX], rlkrec[PATH_MAX + 8], layout[32], rollout[32];
+    char self[PATH_MAX], rlkrec[PATH_MAX + 8], layout[32], rollout[32], at[16];
     const char *argv[MOST_ARGS];
     int n = 0, status = RLKI_EXIT_FAULT;
     if (!rlki_find_rlkrec(self, rlkrec)) {
         rlki_say("rlkrec is not beside rlkreplay: the replay cannot be recorded");
         return RLKI_EXIT_FAULT;
     }
+    FILE *said = tmpfile();
+    const int own = dup(STDERR_FILENO); /* inherited by the replay, through rlkrec */
+    if (!said || own < 3) {
+        rlki_say("%s", strerror(errno));
+        status = RLKI_EXIT_FAULT;
+        goto out;
+    }
+    snprintf(at, sizeof at, "%d", own);
     snprintf(layout, sizeof layout, "tp%dcp%d", c->at.tp, c->at.cp);
     snprintf(rollout, sizeof rollout, "tp%dcp%d", c->at.rollout_tp, c->at.rollout_cp);
     const char *const fixed[] = {
         rlkrec,     "run",     "-q",         "-o",        c->out,      "--level",          "op",
         "--",       self,      "--run",      "--layout",  layout,      "--rollout-layout", rollout,
-        "--device", c->device, "--contract", c->contract, "--threads", c->threads};
+        "--device", c->device, "--contract", c->contract, "--threads", c->threads,         "--say-at",
+        at};
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
         argv[n++] = fixed[i];
     const struct {
@@ -131,9 +160,15 @@ int rlki_record_replay(const struct rlki_child_replay *c)
         if (attempt)
             rlki_scratch_remove(c->out);
         fflush(stdout);
-        status = run((char *const *)(uintptr_t)argv);
+        status = run((char *const *)(uintptr_t)argv, said);
         if (status || whole(c->out))
             break;
     }
+    pass_on(said, status);
+out:
+    if (said)
+        fclose(said);
+    if (own >= 0)
+        close(own);
     return status;
 }

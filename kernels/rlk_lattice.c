@@ -8,9 +8,11 @@ static bool is_degree(int n)
 int rlk_lattice_init(struct rlk_lattice *lat, int tp, int cp, struct rlk_kdetail *detail)
 {
     if (!is_degree(tp))
-        return rlk_kfail(detail, RLK_K_EUNSUPPORTED, "tp%d: the lattice has 8 slabs, use tp 1, 2, 4 or 8", tp);
+        return rlk_kfail(detail, RLK_K_EUNSUPPORTED, "layout tp%d is refused: tp is 1, 2, 4 or 8, for example tp4cp2",
+                         tp);
     if (!is_degree(cp))
-        return rlk_kfail(detail, RLK_K_EUNSUPPORTED, "cp%d: the lattice has 8 chunk pairs, use cp 1, 2, 4 or 8", cp);
+        return rlk_kfail(detail, RLK_K_EUNSUPPORTED, "layout cp%d is refused: cp is 1, 2, 4 or 8, for example tp4cp2",
+                         cp);
     *lat = (struct rlk_lattice){tp, cp};
     return 0;
 }

@@ -509,7 +509,10 @@ static void tell(struct rlki_exec *x, uint32_t k, uint32_t value)
     struct rlki_named n;
     if (!v || !v->buffer)
         return;
-    if (!named_of(x, t, &v->form, &n)) {
+    const bool named = named_of(x, t, &v->form, &n);
+    if (x->batch_of && k < x->in->inputs)
+        n.batch = x->batch_of[k];
+    if (!named) {
         rlki_not_replayable(x, "a tensor has another shape than its value");
         return;
     }

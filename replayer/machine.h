@@ -2,7 +2,7 @@
  *
  *  machine.c   values, their memory, and operands by name
  *  replay.c    the loop over the instructions
- *  operators.c, operators_run.c, operators_state.c   what each operator does
+ *  operators.c, operators_run.c, operators_state.c, operators_regroup.c   what each operator does
  *  alone.c     operands from recorded bytes
  */
 #ifndef REPLAYER_MACHINE_H
@@ -86,9 +86,10 @@ struct rlki_exec { /* one instruction in execution */
     struct rlki_instr *in;
     uint32_t at;
     int rc;
-    const char *why; /* not replayable: why */
-    bool recorded;   /* its inputs are as recorded */
-    uint64_t key;    /* of the operands' sizes */
+    const char *why;                         /* not replayable: why */
+    bool recorded;                           /* its inputs are as recorded */
+    uint64_t key;                            /* of the operands' sizes */
+    const struct rlk_batch *const *batch_of; /* by input, where they are of other batches than b; else NULL */
 };
 
 /* ---- machine.c ---- */
@@ -155,6 +156,12 @@ int rlki_alone_outputs(struct rlki_exec *x, bool recorded_inputs);
 /* ---- operators.c ---- */
 /* operators_state.c */
 int rlki_find_vocab(struct rlki_machine *m);
+/* The batch of a note rlk.batch, on the ranks of x->w: runs, id, samples, batch. now->row and now->batch are the
+ * caller's to free. */
+bool rlki_batch_read(struct rlki_exec *x, const struct rlk_event *note, struct rlki_runs_now *now);
+/* Lengths of the samples in the batch in force, into run->sample. */
+bool rlki_take_lengths(struct rlki_exec *x);
+void rlki_do_regroup(struct rlki_exec *x); /* operators_regroup.c */
 void rlki_do_batch(struct rlki_exec *x);
 void rlki_do_leaf(struct rlki_exec *x);
 void rlki_do_zero(struct rlki_exec *x);

@@ -176,13 +176,12 @@ static bool have_samples(struct rlki_exec *x, int64_t cols)
     return !x->rc;
 }
 
-/* Lengths of the samples in the batch in force. */
-static bool take_lengths(struct rlki_exec *x)
+bool rlki_take_lengths(struct rlki_exec *x)
 {
     const struct rlki_runs_now *now = &x->m->now;
     for (int s = 0; s < now->n; s++) {
         const int32_t *r = now->row[s];
-        if (r[0] >= now->samples || r[1] != 0 || r[2] > x->m->sample_cols || r[3] > r[2]) {
+        if (r[0] >= now->samples || r[0] >= x->m->sample_rows || r[1] != 0 || r[2] > x->m->sample_cols || r[3] > r[2]) {
             rlki_not_replayable(x, "a sample is longer than its row");
             return false;
         }
@@ -197,7 +196,7 @@ static void advantage(struct rlki_exec *x)
     const struct rlki_runs_now *now = &x->m->now;
     const struct rlki_value *seq = rlki_value_in(x, "sequences", RLKI_HOST, I32);
     const int64_t group = rlki_attr_int(&x->in->e, "group", 0);
-    if (!seq || !have_samples(x, seq->form.cols) || !take_lengths(x))
+    if (!seq || !have_samples(x, seq->form.cols) || !rlki_take_lengths(x))
         return;
     if (group < 1 || now->samples % group || now->n != now->samples || seq->form.rows != now->samples) {
         rlki_not_replayable(x, "not every sample is in its batch");
@@ -240,7 +239,7 @@ static void loss(struct rlki_exec *x)
     struct rlki_pass p = {.run = run, .w = x->w, .b = x->b};
     if (!logp || !kept[0] || !kept[1] || !adv || !drawn || !x->b)
         return;
-    if (!run->sample || !take_lengths(x) || rlki_micro_of(x, NULL))
+    if (!run->sample || !rlki_take_lengths(x) || rlki_micro_of(x, NULL))
         return;
     if (adv->form.rows < x->m->now.samples || drawn->form.rows < x->m->now.samples ||
         drawn->form.cols > x->m->sample_cols) {
@@ -284,7 +283,7 @@ static void logprobs(struct rlki_exec *x)
     if (x->rc || !t)
         return;
     if (logp) {
-        if (!x->run->sample || !take_lengths(x) || rlki_micro_of(x, NULL))
+        if (!x->run->sample || !rlki_take_lengths(x) || rlki_micro_of(x, NULL))
             return;
         x->rc = rlki_micro_store(x->run, &x->m->micro, &logp->buffer->at, 2);
     }
@@ -336,7 +335,7 @@ static void entropy(struct rlki_exec *x)
 {
     const struct rlki_value *y = rlki_tokens_in(x, "y", F, -1, 0);
     struct rlki_ptrs *to = y ? rlki_tokens_out(x, "x", F, 1, false) : NULL;
-    if (!to || !x->run->sample || !take_lengths(x) || rlki_micro_of(x, NULL))
+    if (!to || !x->run->sample || !rlki_take_lengths(x) || rlki_micro_of(x, NULL))
         return;
     rlki_own_begin(x);
     x->rc = rlki_entropies(x->run, &x->m->micro, x->w, y->form.width, &y->buffer->at, to);
@@ -458,13 +457,21 @@ rlki_operator rlki_find_own_operator(const struct rlk_event *e)
     static const struct {
         const char *op;
         rlki_operator run;
-    } all[] = {{"rlk.zero", rlki_do_zero},      {"rlk.rollout.prompts", prompts},
-               {"rlk.rollout.append", append},  {"rlk.rollout.result", result},
-               {"rlk.sample", sample},          {"rlk.grpo.advantage", advantage},
-               {"rlk.grpo.keep", keep},         {"rlk.grpo.loss", loss},
-               {"rlk.grpo.entropy", entropy},   {"rlk.grpo.kv", keys_and_values},
-               {"rlk.grpo.logprobs", logprobs}, {"rlk.loss_sum", loss_sum},
-               {"rlk.gradnorm", gradnorm},      {"rlk.adamw", adamw}};
+    } all[] = {{"rlk.zero", rlki_do_zero},
+               {"rlk.rollout.prompts", prompts},
+               {"rlk.rollout.append", append},
+               {"rlk.rollout.result", result},
+               {"rlk.sample", sample},
+               {"rlk.grpo.advantage", advantage},
+               {"rlk.grpo.keep", keep},
+               {"rlk.grpo.regroup", rlki_do_regroup},
+               {"rlk.grpo.loss", loss},
+               {"rlk.grpo.entropy", entropy},
+               {"rlk.grpo.kv", keys_and_values},
+               {"rlk.grpo.logprobs", logprobs},
+               {"rlk.loss_sum", loss_sum},
+               {"rlk.gradnorm", gradnorm},
+               {"rlk.adamw", adamw}};
     switch (e->kind) {
     case RLK_EV_LEAF:
         return rlki_do_leaf;

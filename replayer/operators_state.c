@@ -23,9 +23,8 @@ static bool read_run(const char *text, int32_t row[4])
     return *text == 0;
 }
 
-static bool read_runs(struct rlki_exec *x, struct rlki_runs_now *now)
+static bool read_runs(struct rlki_exec *x, const struct rlk_event *e, struct rlki_runs_now *now)
 {
-    const struct rlk_event *e = &x->in->e;
     int32_t(*row)[4] = calloc((size_t)e->nattrs + 1, sizeof *row);
     if (!row) {
         rlki_no_memory(x, "a batch");
@@ -49,34 +48,39 @@ static bool read_runs(struct rlki_exec *x, struct rlki_runs_now *now)
     return !x->rc;
 }
 
+bool rlki_batch_read(struct rlki_exec *x, const struct rlk_event *note, struct rlki_runs_now *now)
+{
+    if (!read_runs(x, note, now))
+        return false;
+    int32_t *length = malloc(((size_t)now->n + 1) * 2 * sizeof *length);
+    if (!length) {
+        rlki_no_memory(x, note->who.op);
+        return false;
+    }
+    for (int s = 0; s < now->n; s++) {
+        length[s] = now->row[s][2];
+        length[now->n + s] = now->row[s][1];
+    }
+    now->samples = rlki_attr_int(note, "samples", 0);
+    if (now->samples < 1 || now->samples > 1 << 20)
+        rlki_not_replayable(x, "its number of samples is out of range");
+    else
+        x->rc = rlk_batch_new(&x->run->x, &x->w->lat, now->n, length, length + now->n, &now->batch);
+    free(length);
+    return !x->rc;
+}
+
 void rlki_do_batch(struct rlki_exec *x)
 {
     struct rlki_runs_now *now = &x->m->now;
     rlk_batch_free(&x->run->x, now->batch);
     now->batch = NULL;
     now->instr = RLKI_NO_VALUE;
-    if (!read_runs(x, now))
-        return;
-    int32_t *length = malloc(((size_t)now->n + 1) * 2 * sizeof *length);
-    if (!length) {
-        rlki_no_memory(x, x->in->e.who.op);
-        return;
-    }
-    for (int s = 0; s < now->n; s++) {
-        length[s] = now->row[s][2];
-        length[now->n + s] = now->row[s][1];
-    }
     now->side = x->in->side;
-    now->samples = rlki_attr_int(&x->in->e, "samples", 0);
-    if (now->samples < 1 || now->samples > 1 << 20) {
-        rlki_not_replayable(x, "its number of samples is out of range");
-    } else {
-        x->run->opt.samples = (int)now->samples;
-        x->rc = rlk_batch_new(&x->run->x, &x->w->lat, now->n, length, length + now->n, &now->batch);
-    }
-    free(length);
+    const bool read = rlki_batch_read(x, &x->in->e, now);
     x->m->micro.batch = now->batch;
-    if (!x->rc) {
+    if (read) {
+        x->run->opt.samples = (int)now->samples;
         now->instr = x->at;
         rlki_rec_batch(x->run, x->w, now->n, &now->row[0][0]);
     }

@@ -456,12 +456,25 @@ static int find_env(struct rlk_program *p, const char *dir, struct rlk_detail *d
     if (rc)
         return rc;
     const size_t n = rlk_recording_envs(p->recording);
-    if (n != 1)
-        return rlk_fail(detail, RLK_EUNSUPPORTED,
-                        n ? "recorded by %zu processes: a program is replayed from one process that holds every rank"
-                          : "the recording has no events",
-                        n);
-    p->env = rlk_recording_env(p->recording, 0);
+    size_t programs = 0;
+    bool whole = n > 0;
+    for (size_t i = 0; i < n; i++) {
+        struct rlk_env *env = rlk_recording_env(p->recording, i);
+        whole = whole && rlk_env_complete(env);
+        if (rlk_env_meta(env, "rlk.program")[0] || !p->env)
+            p->env = env;
+        programs += rlk_env_meta(env, "rlk.program")[0] != 0;
+    }
+    if (!n || (!whole && !programs))
+        return rlk_fail(detail, RLK_ESTATE,
+                        "the recording is incomplete: %s, and nothing of a program; record it again, to the end",
+                        n ? "a process ended without its END record" : "it has no events");
+    if (programs > 1)
+        return rlk_fail(
+            detail, RLK_EUNSUPPORTED,
+            "%zu of its %zu processes recorded a program of their own: one is replayed at a time, so record "
+            "each with an rlkrec run of its own; --relaunch runs the whole command again",
+            programs, n);
     const char *version = rlk_env_meta(p->env, "rlk.program");
     if (strcmp(version, "1") != 0)
         return rlk_fail(detail, RLK_EUNSUPPORTED,
@@ -470,6 +483,7 @@ static int find_env(struct rlk_program *p, const char *dir, struct rlk_detail *d
                             : "the recording holds no program%s%s: rlktrain records one; --relaunch runs the "
                               "recorded command again",
                         version, "");
+    p->facts.complete = rlk_env_complete(p->env);
     snprintf(p->layout, sizeof p->layout, "%s", rlk_env_meta(p->env, "layout"));
     snprintf(p->rollout, sizeof p->rollout, "%s", rlk_env_meta(p->env, "rlktrain.rollout_layout"));
     snprintf(p->text, sizeof p->text, "%s", rlk_env_meta(p->env, "rlktrain.program"));
@@ -496,9 +510,14 @@ int rlk_program_open(struct rlk_program **out, const char *dir, struct rlk_detai
     else if (s.rc)
         rc = rlk_fail(detail, s.rc, "more than 64 ranks: no layout of tp and cp up to 8 has them");
     if (!rc && p->facts.events == 0)
-        rc = rlk_fail(detail, RLK_EUNSUPPORTED, "the recording has no events");
+        rc = rlk_fail(detail, RLK_ESTATE, "the recording is incomplete: it has no events; record it again, to the end");
     if (!rc)
         rc = check_ranks(p, s.highest, detail);
+    if (rc == RLK_EUNSUPPORTED && !rlk_env_complete(p->env)) {
+        const struct rlk_detail was = *detail;
+        rc = rlk_fail(detail, RLK_ESTATE, "the recording is incomplete (its process ended without END): %.380s",
+                      was.text);
+    }
     if (!rc)
         rc = read_instructions(p, detail);
     if (!rc)

@@ -192,8 +192,14 @@ static int read_side(struct side *s, const char *dir, const struct rlk_select *s
 {
     int rc = rlk_recording_open(&s->recording, dir, detail);
     s->select = select;
+    bool program = false;
+    for (size_t i = 0; !rc && i < rlk_recording_envs(s->recording); i++)
+        program = program || rlk_env_meta(rlk_recording_env(s->recording, i), "rlk.program")[0];
     for (size_t i = 0; !rc && i < rlk_recording_envs(s->recording); i++) {
-        s->env = rlk_recording_env(s->recording, i);
+        struct rlk_env *env = rlk_recording_env(s->recording, i);
+        if (program && !rlk_env_meta(env, "rlk.program")[0])
+            continue;
+        s->env = env;
         rc = rlk_env_scan(s->env, 0, rlk_env_count(s->env), visit, s, detail);
         if (rc == RLK_ENOMEM)
             rc = rlk_fail(detail, rc, "%s", dir);

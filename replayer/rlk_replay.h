@@ -5,7 +5,7 @@
  * recordings. docs/replay.md says what a program is. A recording is read as hostile: damage is an error, never a crash.
  *
  * Errors: negative codes of store/rlk_error.h with a struct rlk_detail. RLK_EUNSUPPORTED: refused, the detail says
- * what to do instead.
+ * what to do instead. RLK_ESTATE: the recording is incomplete and what is there is no program.
  */
 #ifndef REPLAYER_RLK_REPLAY_H
 #define REPLAYER_RLK_REPLAY_H
@@ -23,6 +23,7 @@ struct rlk_program_facts {
     uint64_t operators, leaves, events; /* of rank 0 */
     uint64_t provider;                  /* operators that the library's row computed */
     char provider_at[160];              /* the first of them */
+    bool complete;                      /* its process ended with an END record */
     uint32_t ranks;
     uint64_t kept; /* operators with kept bytes of what they wrote: what --op needs */
     const char *layout, *rollout_layout;
@@ -34,7 +35,8 @@ struct rlk_program_facts {
     } reason[RLK_REPLAY_REASONS];
 };
 
-/* dir: a recording. Reads rank 0's events, checks that all ranks ran the same sequence, and resolves every operand. */
+/* dir: a recording, of whose processes one recorded a program. Reads rank 0's events, checks that all ranks ran the
+ * same sequence, and resolves every operand. */
 int rlk_program_open(struct rlk_program **out, const char *dir, struct rlk_detail *detail);
 void rlk_program_close(struct rlk_program *program); /* NULL is allowed */
 const struct rlk_program_facts *rlk_program_facts(const struct rlk_program *program);
@@ -73,7 +75,7 @@ struct rlk_replay_counts {
     uint64_t equal, different, absent; /* tensors and metrics; absent: the replay does not have it */
     struct rlk_replay_difference first;
 };
-/* What `select` names, in the order of `a`. */
+/* What `select` names, in the order of `a`; of the processes that recorded a program, where one did. */
 int rlk_replay_compare(const char *a, const char *b, const struct rlk_select *select, struct rlk_replay_counts *out,
                        struct rlk_detail *detail);
 

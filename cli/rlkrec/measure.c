@@ -147,6 +147,28 @@ static int add_step(void *context, const struct rlk_roll *roll)
     return 0;
 }
 
+static int other_phase(void *context, const struct rlk_roll *roll)
+{
+    bool *other = context;
+    *other = *other || strcmp(roll->phase, "update_weights") != 0;
+    return 0;
+}
+
+/* Weights are handed over for the step that comes next, also after the last one: that is no step that ran. */
+static bool only_weights(const struct rlk_recording *recording, int64_t step)
+{
+    bool other = false, any = false;
+    for (size_t i = 0; i < rlk_recording_envs(recording); i++) {
+        struct rlk_env *env = rlk_recording_env(recording, i);
+        uint32_t n = 0;
+        const uint32_t *rank = rlk_env_ranks(env, &n);
+        for (uint32_t k = 0; !other && k < n; k++, any = true)
+            if (rlk_env_modules(env, step, rank[k], other_phase, &other, NULL))
+                return false;
+    }
+    return any && !other;
+}
+
 static int ascending(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -174,6 +196,8 @@ int rlki_totals(const struct rlk_recording *recording, struct rlki_totals *out, 
         qsort(set.steps, set.n, sizeof *set.steps, ascending);
     for (size_t i = 0; i < set.n; i++)
         out->steps += i == 0 || set.steps[i] != set.steps[i - 1];
+    if (out->steps > 1 && only_weights(recording, set.steps[set.n - 1]))
+        out->steps--;
     free(set.steps);
     return code;
 }

@@ -165,6 +165,57 @@ def relaunch(where: pathlib.Path, recording: pathlib.Path) -> None:
         assert ran.returncode == 3 and "no flag for pp" in ran.stderr, ran.stderr
 
 
+def regrouped(where: pathlib.Path) -> None:
+    """log_probs packed otherwise than training: what they kept is dealt out again, in any layout; a fault stays named."""
+    recording = record(where, "packed", "--layout", "tp2cp2", "--model", "qwen3-mini", "--new", "12", "--steps", "1", "--score-batches", "4",
+                       "--micro-batches", "3", "--no-times")
+    for layout in ("tp1cp1", "tp4cp4"):
+        assert identical(recording, "--layout", layout) > 1000
+    result = replay(recording, "--layout", "tp4cp2", "--plant", "zigzag-map", expect=0)  # short samples: it shows nothing
+    assert result["verdict"] == "identical", result
+
+
+def unfinished(where: pathlib.Path) -> None:
+    """Cut off recordings: 4, whether nothing, a part or a whole step of one rank is there."""
+    for name, seconds, words in [("early", "0.05", "incomplete: "), ("late", "2", "without END")]:
+        out = where / name
+        call(BIN / "rlkrec", "run", "-q", "-o", out, "--", "timeout", "-s", "KILL", seconds, BIN / "rlktrain", "--steps", "99",
+             "--model", "qwen3-mini", "--layout", "tp1cp1" if name == "early" else "tp2cp1")
+        ran = call(BIN / "rlkreplay", where / f"{name}.rlk")
+        assert ran.returncode == 4 and "incomplete" in ran.stderr and words in ran.stderr, f"{name}: {ran.returncode} {ran.stderr}"
+
+
+def processes(where: pathlib.Path) -> None:
+    """A process without a program beside the one that has it changes nothing; two programs are refused."""
+    train = f"{BIN / 'rlktrain'} --model qwen3-mini --new 8 --steps 1"
+    other = BIN.parent / "workloads/train"
+    for name, command in [("beside", f"{other} --steps 2; {train} --layout tp2cp1"), ("pair", f"{train}; {train}")]:
+        call(BIN / "rlkrec", "run", "-q", "-o", where / name, "--", "sh", "-c", command)
+    if other.exists():  # not in a build of the programs alone
+        assert len(list((where / "beside.rlk").glob("rank-*"))) == 2
+        assert identical(where / "beside.rlk", "--layout", "tp1cp2") > 500
+    ran = call(BIN / "rlkreplay", where / "pair.rlk")
+    assert ran.returncode == 3 and "2 of its 2 processes" in ran.stderr and "--relaunch" in ran.stderr, ran.stderr
+
+
+def words(where: pathlib.Path, recording: pathlib.Path) -> None:
+    """What a newcomer meets."""
+    listed = [call(BIN / program, "--plant", "help") for program in ("rlktrain", "rlkreplay")]
+    assert listed[0].stdout == listed[1].stdout and "dx-shard" in listed[1].stdout and listed[1].returncode == 0, listed
+    ran = call(BIN / "rlkreplay", recording, "--plant", "nonsense")
+    assert ran.returncode == 2 and "--plant help" in ran.stderr and "rlkrec:" not in ran.stderr, ran.stderr
+    ran = call(BIN / "rlkreplay", record(where, "cut", "--layout", "tp2cp1", *MINI, "--steps", "1"), "--plant", "dx-shard")
+    assert ran.returncode == 3 and "--plant dx-shard does that" in ran.stderr and "tp2cp1 already" in ran.stderr, ran.stderr
+    # The replay says itself why it failed; the recorder around it has nothing to add.
+    ran = call(BIN / "rlkreplay", recording, "--layout", "tp2cp2", "--mode", "no.such=off")
+    assert ran.returncode in (2, 3) and "no.such" in ran.stderr and "rlkrec:" not in ran.stderr, ran.stderr
+    for layout in ("tp3", "tp2cp3", "tp16"):
+        ran = call(BIN / "rlktrain", "--layout", layout)
+        assert ran.returncode == 3 and "1, 2, 4 or 8" in ran.stderr and "tp4cp2" in ran.stderr, ran.stderr
+    ran = call(BIN / "rlkrec", "info", recording)
+    assert "in 2 steps" in ran.stdout, ran.stdout  # the weights for a third are no step
+
+
 def operators(where: pathlib.Path, recording: pathlib.Path) -> None:
     """Operator replay: a difference stays with the operator that makes it."""
     kept = record(where, "kept-bytes", "--layout", "tp1cp1", "--model", "qwen3-mini", "--no-times", "--new", "6", "--steps", "1",
@@ -213,5 +264,9 @@ with tempfile.TemporaryDirectory() as folder:
     by_reference(place)
     relaunch(place, one)
     operators(place, one)
+    regrouped(place)
+    unfinished(place)
+    processes(place)
+    words(place, one)
     hostile(place, one)
 print("replayed")
