@@ -174,6 +174,9 @@ extern "C" int rlki_cuda_gemm(struct rlk_exec *x, const struct rlki_gemm *g)
 {
     if (g->m <= 0 || g->n <= 0)
         return 0;
+    const int thin = rlki_cuda_gemm_thin(x, g);
+    if (thin <= 0)
+        return thin;
     if (g->a.type == RLK_K_BF16 && g->c_type == RLK_K_BF16)
         launch<bf16, bf16>(x, g);
     else if (g->a.type == RLK_K_BF16)

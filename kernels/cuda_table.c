@@ -6,7 +6,8 @@
     .copy = rlki_cuda_copy, .zero = rlki_cuda_zero, .sync = rlki_cuda_sync, .rows = rlki_cuda_rows
 #define X(op, type) .op = rlki_cuda_##op,
 
-const struct rlki_prims rlki_prims_cuda = {.isa = "cuda", MEMORY, RLKI_CUDA_OPS(X).math = rlki_cuda_math};
+const struct rlki_prims rlki_prims_cuda = {
+    .isa = "cuda", MEMORY, RLKI_CUDA_OPS(X).gemm_leaves = rlki_cuda_gemm_leaves, .math = rlki_cuda_math};
 
 const struct rlki_prims rlki_prims_cuda_provider = {.isa = "cuda-provider",
                                                     MEMORY,

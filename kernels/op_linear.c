@@ -34,10 +34,23 @@ int rlki_plain_gemm(struct rlki_call *c, int64_t rows, int64_t width, int64_t k,
 static int leaves(struct rlki_call *c, const struct rlki_features *f, int i, int64_t r0, int64_t rows, float **leaf)
 {
     const int n = rlki_leaves(c, c->w->lat.tp);
-    for (int l = 0; l < n; l++) {
-        leaf[l] = rlki_take(c->w->x, (size_t)rows * (size_t)f->width * sizeof(float));
-        if (!leaf[l])
+    for (int l = 0; l < n; l++)
+        if (!(leaf[l] = rlki_take(c->w->x, (size_t)rows * (size_t)f->width * sizeof(float))))
             return RLK_K_ENOMEM;
+    if (c->prims->gemm_leaves && f->segments == 1 && !f->transposed && n > 1) {
+        const int64_t local = f->k[0] / c->w->lat.tp;
+        const struct rlki_gemm all = {.m = rows,
+                                      .n = f->width,
+                                      .k = local / n,
+                                      .a = {rlki_at(f->a[0][i], r0 * local, f->type), f->type, local, 1, NULL},
+                                      .b = {f->weight[0][i], f->type, local, 1, NULL},
+                                      .c_type = RLK_K_FP32,
+                                      .ldc = f->width};
+        const int rc = c->prims->gemm_leaves(c->w->x, &all, n, leaf);
+        if (rc <= 0)
+            return rc;
+    }
+    for (int l = 0; l < n; l++) {
         for (int s = 0; s < f->segments; s++) {
             const int64_t local = f->k[s] / c->w->lat.tp, each = local / n;
             const int64_t w_out = f->transposed ? 1 : local, w_red = f->transposed ? f->width : 1;

@@ -45,6 +45,10 @@ int rlki_cuda_rows(struct rlk_exec *x, const struct rlki_rows *a);
 RLKI_CUDA_OPS(X)
 #undef X
 
+/* Few rows (decode). 1: not of this kind. */
+int rlki_cuda_gemm_thin(struct rlk_exec *x, const struct rlki_gemm *g);
+int rlki_cuda_gemm_leaves(struct rlk_exec *x, const struct rlki_gemm *g, int leaves, float *const *c);
+
 /* The provider's: cuBLAS by its own choice, fast intrinsics, folds. */
 int rlki_cublas_gemm(struct rlk_exec *x, const struct rlki_gemm *a);
 int rlki_cuda_fold(struct rlk_exec *x, const struct rlki_reduce *a);

@@ -235,6 +235,9 @@ struct rlki_prims {
     int (*sync)(struct rlk_exec *);
     int (*rows)(struct rlk_exec *, const struct rlki_rows *);
     int (*gemm)(struct rlk_exec *, const struct rlki_gemm *);
+    /* NULL, or: leaf l = the product over k [l*g->k, (l+1)*g->k) of the operands, which are contiguous along k, into
+     * c[l]. 1: not for this shape; then gemm is called for each. */
+    int (*gemm_leaves)(struct rlk_exec *, const struct rlki_gemm *g, int leaves, float *const *c);
     int (*reduce)(struct rlk_exec *, const struct rlki_reduce *);
     int (*norm_fwd)(struct rlk_exec *, const struct rlki_norm *);
     int (*norm_bwd)(struct rlk_exec *, const struct rlki_norm *);

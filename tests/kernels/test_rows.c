@@ -14,7 +14,7 @@
 
 #include "harness.h"
 #include "kernels/rlk_num.h"
-#include "kernels/rlki_prims.h"
+#include "kernels/rlki_op.h"
 
 static enum rlk_device device;
 static bool tiny;
@@ -177,6 +177,60 @@ static void norms(void **state)
         for (size_t i = 0; i < sizeof N / sizeof *N && N[i] <= 1032; i++)
             for (size_t r = 0; r < 3; r++)
                 norm_case(TYPE[t], ROWS[r], N[i], r == 1 && i % 3 == 0 ? 1 : 0, i % 2 == 1);
+}
+
+/* Few rows times a weight; `leaves` > 1: each consecutive part of k on its own, by the call that does all of them. */
+static void thin_case(enum rlk_ktype type, enum rlk_ktype out, int64_t m, int64_t n, int64_t k, int leaves, bool resume)
+{
+    struct twin *a = values(type, m * k * leaves, 0, false), *b = values(type, n * k * leaves, 0, true);
+    struct twin *c[RLK_SLABS];
+    const int64_t ld = k * leaves;
+    float *on[RLK_SLABS];
+    for (int l = 0; l < leaves; l++) {
+        c[l] = resume ? values(out, m * n, 0, false) : blank(out, m * n, 0);
+        on[l] = c[l]->on;
+        const struct rlki_gemm one = {.m = m,
+                                      .n = n,
+                                      .k = k,
+                                      .a = {rlki_at(a->host, l * k, type), type, ld, 1, NULL},
+                                      .b = {rlki_at(b->host, l * k, type), type, ld, 1, NULL},
+                                      .c = c[l]->host,
+                                      .c_type = out,
+                                      .ldc = n,
+                                      .resume = resume};
+        assert_int_equal(ref.prims->gemm(&ref, &one), 0);
+    }
+    const struct rlki_gemm g = {.m = m,
+                                .n = n,
+                                .k = k,
+                                .a = {a->on, type, ld, 1, NULL},
+                                .b = {b->on, type, ld, 1, NULL},
+                                .c = on[0],
+                                .c_type = out,
+                                .ldc = n,
+                                .resume = resume};
+    if (leaves == 1)
+        assert_int_equal(dev.prims->gemm(&dev, &g), 0);
+    else
+        assert_int_equal(dev.prims->gemm_leaves(&dev, &g, leaves, on), 0);
+    for (int l = 0; l < leaves; l++)
+        same(c[l], "few rows: m, n", m, n, (int)type);
+    clear();
+}
+
+static void few_rows(void **state)
+{
+    static const int64_t K[] = {64, 8, 24, 1024, 384, 392}, N[] = {33, 1, 32, 300};
+    int i = 0;
+    (void)state;
+    for (int64_t m = 1; m <= (tiny ? 1 : 9); m++) /* 9: the general kernel */
+        for (size_t k = 0; k < (tiny ? 1 : sizeof K / sizeof *K); k++, i++) {
+            const enum rlk_ktype type = TYPE[i % 3 == 0];
+            thin_case(type, TYPE[i % 2 || type == RLK_K_FP32], m, N[(m + (int64_t)k) % 4], K[k], 1,
+                      i % 4 == 1 || i % 4 == 3);
+            if (dev.prims->gemm_leaves && m <= 8)
+                thin_case(type, RLK_K_FP32, m, N[k % 4], K[k], 1 << (1 + i % 3), false);
+        }
 }
 
 static void gamma_case(enum rlk_ktype type, const int32_t *count, int heads, int slabs, int64_t n, size_t shift)
@@ -478,8 +532,8 @@ int main(int argc, char **argv)
     if (rlk_exec_init(&dev, device, NULL, NULL))
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms),    cmocka_unit_test(gammas),     cmocka_unit_test(ropes),
-        cmocka_unit_test(elements), cmocka_unit_test(embeddings), cmocka_unit_test(squares),
-        cmocka_unit_test(cells),    cmocka_unit_test(sums),       cmocka_unit_test(can_fail)};
+        cmocka_unit_test(norms),      cmocka_unit_test(gammas),  cmocka_unit_test(ropes), cmocka_unit_test(elements),
+        cmocka_unit_test(embeddings), cmocka_unit_test(squares), cmocka_unit_test(cells), cmocka_unit_test(sums),
+        cmocka_unit_test(can_fail),   cmocka_unit_test(few_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
