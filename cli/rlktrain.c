@@ -192,14 +192,14 @@ int main(int argc, char **argv)
     }
     int rc = rlk_train_new(&o, &run, &detail);
     if (!rc)
-        rc = rlki_print_weights(run, 1, &detail);
+        rc = rlki_print_weights(run, 1, !v.no_times, &detail);
     for (uint64_t s = 0; !rc && s < v.steps; s++) {
         struct rlk_train_facts facts;
         rc = rlk_train_step(run, &facts, &detail);
         if (!rc)
             rc = rlki_print_step(&facts, !v.no_times, &detail);
         if (!rc)
-            rc = rlki_print_weights(run, (long long)s + 2, &detail);
+            rc = rlki_print_weights(run, (long long)s + 2, !v.no_times, &detail);
     }
     if (!rc && v.save)
         rc = rlki_save(run, &o.model, v.save, &detail);

@@ -5,7 +5,7 @@
 #include "replayer/rlk_train.h"
 
 /* {"event":"weights","version":...,"sha256":...,"tensor_count":...}: the digest of docs/replay.md. 0 or a code. */
-int rlki_print_weights(struct rlk_train *run, long long version, struct rlk_kdetail *detail);
+int rlki_print_weights(struct rlk_train *run, long long version, bool times, struct rlk_kdetail *detail);
 /* {"event":"step","train/loss":...}: every metric, and the digest of the tokens. Times are left out if !times. */
 int rlki_print_step(const struct rlk_train_facts *facts, bool times, struct rlk_kdetail *detail);
 

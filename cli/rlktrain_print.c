@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static int no_memory(struct rlk_kdetail *detail)
 {
@@ -91,8 +92,10 @@ static json_t *one_parameter(struct rlk_train *run, int p, int *rc, struct rlk_k
     return o;
 }
 
-int rlki_print_weights(struct rlk_train *run, long long version, struct rlk_kdetail *detail)
+int rlki_print_weights(struct rlk_train *run, long long version, bool times, struct rlk_kdetail *detail)
 {
+    struct timespec began, ended;
+    clock_gettime(CLOCK_MONOTONIC, &began);
     json_t *all = json_object();
     char label[32], text[65], *dump = NULL;
     unsigned char digest[EVP_MAX_MD_SIZE];
@@ -110,9 +113,14 @@ int rlki_print_weights(struct rlk_train *run, long long version, struct rlk_kdet
     if (!rc) {
         hex(text, digest);
         snprintf(label, sizeof label, "weight_v%06lld", version);
-        rc = line(json_pack("{s:s,s:s,s:s,s:i}", "event", "weights", "version", label, "sha256", text, "tensor_count",
-                            rlk_train_params(run)),
-                  detail);
+        clock_gettime(CLOCK_MONOTONIC, &ended);
+        json_t *o = json_pack("{s:s,s:s,s:s,s:i}", "event", "weights", "version", label, "sha256", text, "tensor_count",
+                              rlk_train_params(run));
+        if (o && times)
+            json_object_set_new(
+                o, "perf/hash_time",
+                json_real((double)(ended.tv_sec - began.tv_sec) + 1e-9 * (double)(ended.tv_nsec - began.tv_nsec)));
+        rc = line(o, detail);
     }
     free(dump);
     json_decref(all);

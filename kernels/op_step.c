@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/rlk_num.h"
 #include "kernels/rlki_op.h"
 
 #define RANKS (RLK_SLABS * RLK_SLABS)
@@ -284,6 +285,21 @@ int rlk_adamw_param(struct rlk_world *w, const struct rlk_adamw *o, const struct
     return rc ? rc
               : adamw(w, o, o->module ? o->module : p->name, t, weight ? 8 : 7, n, master, m, v,
                       (const float *const *)p->grad, weight);
+}
+
+int rlk_entropy_rows(struct rlk_exec *x, int64_t rows, int64_t vocab, const float *y, double *out)
+{
+#ifdef RLK_HAVE_CUDA
+    if (x->device == RLK_DEVICE_CUDA)
+        return rlki_cuda_entropy(x, rows, vocab, y, out);
+#endif
+    (void)x;
+    for (int64_t r = 0; r < rows; r++) {
+        out[r] = 0.0;
+        for (int64_t v = r * vocab; v < (r + 1) * vocab; v++)
+            out[r] -= (double)rlkn_exp(y[v]) * (double)y[v];
+    }
+    return 0;
 }
 
 int rlk_sample(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_sampling *s, const float *const *z,

@@ -120,6 +120,27 @@ int rlk_exec_copy(struct rlk_exec *x, void *dst, const void *src, size_t bytes)
     return bytes ? x->prims->copy(x, dst, src, bytes) : 0;
 }
 
+int rlk_exec_rows(struct rlk_exec *x, void *dst, size_t dst_stride, const void *src, size_t src_stride, int64_t rows,
+                  size_t bytes)
+{
+    const struct rlki_rows r = {rows, bytes, NULL, src, dst, src_stride, dst_stride, false};
+    if (dst_stride == bytes && src_stride == bytes)
+        return rlk_exec_copy(x, dst, src, (size_t)rows * bytes);
+    return rows && bytes ? x->prims->rows(x, &r) : 0;
+}
+
+int rlk_exec_differ(struct rlk_exec *x, const void *a, const void *b, size_t bytes, uint32_t *flag)
+{
+#ifdef RLK_HAVE_CUDA
+    if (x->device == RLK_DEVICE_CUDA)
+        return rlki_cuda_differ(x, a, b, bytes, flag);
+#endif
+    (void)x;
+    if (bytes && memcmp(a, b, bytes) != 0)
+        *flag = 1;
+    return 0;
+}
+
 int rlk_exec_zero(struct rlk_exec *x, void *p, size_t bytes)
 {
     return bytes ? x->prims->zero(x, p, bytes) : 0;

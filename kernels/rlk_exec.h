@@ -67,6 +67,11 @@ void *rlk_exec_alloc(struct rlk_exec *x, size_t bytes);
 void rlk_exec_free(struct rlk_exec *x, void *p);
 int rlk_exec_upload(struct rlk_exec *x, void *dst, const void *src, size_t bytes);
 int rlk_exec_download(struct rlk_exec *x, void *dst, const void *src, size_t bytes);
+/* rows of `bytes` bytes (a multiple of 2), strides in bytes; both on the device. */
+int rlk_exec_rows(struct rlk_exec *x, void *dst, size_t dst_stride, const void *src, size_t src_stride, int64_t rows,
+                  size_t bytes);
+/* *flag, memory of the device, becomes 1 where a and b, of the device, differ in a byte (bytes even); else it stays. */
+int rlk_exec_differ(struct rlk_exec *x, const void *a, const void *b, size_t bytes, uint32_t *flag);
 int rlk_exec_copy(struct rlk_exec *x, void *dst, const void *src, size_t bytes); /* both on the device */
 int rlk_exec_zero(struct rlk_exec *x, void *p, size_t bytes);
 int rlk_exec_sync(struct rlk_exec *x);

@@ -162,6 +162,11 @@ int rlk_log_softmax(struct rlk_world *w, const struct rlk_batch *b, const char *
 
 /* ---- rlk.sample/portable/1 -------------------------------------------------------------------------------------- */
 
+/* Of one rank's own rows y of log-probabilities, on the device: out[r] (there, too) = -sum over v of exp(y) y in FP64,
+ * v ascending, each step rounded. Not announced. */
+int rlk_entropy_rows(struct rlk_exec *x, int64_t rows, int64_t vocab, const float *y, double *out);
+
+
 struct rlk_sampling {
     const char *module;
     int64_t vocab;

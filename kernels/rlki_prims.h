@@ -271,6 +271,8 @@ const struct rlki_prims *rlki_prims_cpu(void);      /* by instruction set */
 extern const struct rlki_prims rlki_prims_cuda, rlki_prims_cuda_provider;
 int rlki_cuda_usable(struct rlk_kdetail *detail);
 int rlki_cuda_ordinal(void);
+int rlki_cuda_entropy(struct rlk_exec *x, int64_t rows, int64_t vocab, const float *y, double *out);
+int rlki_cuda_differ(struct rlk_exec *x, const void *a, const void *b, size_t bytes, uint32_t *flag);
 int rlki_cuda_stream_new(struct rlk_exec *x, void **stream);
 void rlki_cuda_stream_free(struct rlk_exec *x, void *stream);
 /* Between begin and end, what is enqueued on x->stream is noted, not run. end fails when something could not be. */

@@ -184,29 +184,76 @@ static void hex(char out[65], const unsigned char *digest)
         snprintf(out + 2 * i, 3, "%02x", digest[i]);
 }
 
+struct hashing { /* parameters [first, first + n), their bytes one after the other */
+    struct rlk_train *run;
+    int first, n;
+    const char *bytes;
+    bool failed;
+};
+#define HASHED_AT_ONCE ((size_t)256 << 20)
+
+static size_t bytes_of(const struct rlk_train *run, int p)
+{
+    return (size_t)(run->param[p].rows * run->param[p].cols) * rlk_ktype_bytes(RLK_K_BF16);
+}
+
+static void hash_one(void *arg, int64_t task, unsigned thread)
+{
+    struct hashing *h = arg;
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    const int p = h->first + (int)task;
+    const char *at = h->bytes;
+    (void)thread;
+    for (int k = h->first; k < p; k++)
+        at += bytes_of(h->run, k);
+    if (EVP_Digest(at, bytes_of(h->run, p), digest, NULL, EVP_sha256(), NULL))
+        hex(h->run->hash[p], digest);
+    else
+        __atomic_store_n(&h->failed, true, __ATOMIC_RELAXED);
+}
+
+/* As many as fit are fetched, then hashed by all threads. */
+int rlki_hashes(struct rlk_train *run)
+{
+    size_t room = HASHED_AT_ONCE, used = 0, all = 0;
+    int rc = 0;
+    if (run->hashed)
+        return 0;
+    for (int p = 0; p < run->params; p++) {
+        room = bytes_of(run, p) > room ? bytes_of(run, p) : room;
+        all += bytes_of(run, p);
+    }
+    if (!run->hash)
+        run->hash = calloc((size_t)run->params, sizeof *run->hash);
+    char *bytes = malloc((all < room ? all : room) + 1);
+    if (!bytes || !run->hash)
+        rc = rlki_fail_memory(run, "the hashes of the weights");
+    struct hashing h = {.run = run, .bytes = bytes};
+    for (int p = 0; !rc && p < run->params; p++) {
+        rc = rlki_param_join(run, &run->roll, &run->param[p], RLK_K_BF16, &run->rweight[p], bytes + used);
+        used += bytes_of(run, p);
+        h.n++;
+        if (!rc && (p + 1 == run->params || used + bytes_of(run, p + 1) > room)) {
+            rlk_pool_run(run->pool, h.n, hash_one, &h);
+            h.first = p + 1;
+            h.n = 0;
+            used = 0;
+        }
+    }
+    if (!rc && h.failed)
+        rc = rlki_fail_memory(run, "the hashes of the weights");
+    run->hashed = !rc;
+    free(bytes);
+    return rc;
+}
+
 int rlk_train_hash(struct rlk_train *run, int p, char out[65], struct rlk_kdetail *detail)
 {
-    char *kept = run->hash ? run->hash[p] : NULL;
-    if (kept && *kept) {
-        memcpy(out, kept, 65);
-        return 0;
-    }
-    const struct rlki_weight *w = &run->param[p];
-    const size_t bytes = (size_t)(w->rows * w->cols) * rlk_ktype_bytes(RLK_K_BF16);
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    void *bits = malloc(bytes + 1);
-    int rc = bits ? 0 : rlk_kfail(&run->x.detail, RLK_K_ENOMEM, "out of memory for the hash of %s", w->name);
+    const int rc = rlki_hashes(run);
     if (!rc)
-        rc = rlki_param_join(run, &run->roll, w, RLK_K_BF16, &run->rweight[p], bits);
-    if (!rc && !EVP_Digest(bits, bytes, digest, NULL, EVP_sha256(), NULL))
-        rc = rlk_kfail(&run->x.detail, RLK_K_ENOMEM, "the hash of %s could not be made", w->name);
-    if (!rc) {
-        hex(out, digest);
-        if (kept)
-            memcpy(kept, out, 65);
-    } else if (detail)
+        memcpy(out, run->hash[p], 65);
+    else if (detail)
         *detail = run->x.detail;
-    free(bits);
     return rc;
 }
 

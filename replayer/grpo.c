@@ -359,12 +359,39 @@ int rlki_losses(struct rlk_train *run, const struct rlki_micro *m, const struct 
     return rc;
 }
 
+/* Sums over whole rows of log-softmax, into host memory: of every row where a device does it, else of those that
+ * predict.
+ */
+static int row_entropies(struct rlk_train *run, const struct rlki_micro *m, const struct rlk_world *w, int i, int64_t V,
+                         const float *z, double *sum)
+{
+    const int64_t n = rlk_batch_local(m->batch, rlk_world_cp(w, i));
+    const int32_t *map = rlk_batch_map(m->batch, rlk_world_cp(w, i));
+    const struct rlki_mark mark = rlki_frame_mark(run);
+    struct rlki_ptrs there;
+    int rc = 0;
+    if (run->x.device == RLK_DEVICE_CPU) {
+        for (int64_t k = 0; !rc && k < n; k++)
+            if (m->at[map[k]] >= 0)
+                rc = rlk_entropy_rows(&run->x, 1, V, z + k * V, sum + k);
+        return rc;
+    }
+    rc = rlki_frame_take(run, w, m->batch, 1, RLK_K_FP64, &there);
+    if (!rc)
+        rc = rlk_entropy_rows(&run->x, n, V, z, there.p[i]);
+    if (!rc)
+        rc = rlk_exec_download(&run->x, sum, there.p[i], (size_t)n * sizeof *sum);
+    rlki_frame_back(run, mark);
+    return rc;
+}
+
 /* Entropy of every predicted token, from whole rows of log-softmax: FP64, words ascending. */
 int rlki_entropies(struct rlk_train *run, const struct rlki_micro *m, const struct rlk_world *w, int64_t V,
                    const struct rlki_ptrs *z, const struct rlki_ptrs *h)
 {
-    float *row = malloc((size_t)V * sizeof *row), *host = malloc(((size_t)m->tokens + 1) * sizeof *host);
-    int rc = row && host ? 0 : rlki_fail_memory(run, "entropies");
+    double *sum = malloc(((size_t)m->tokens + 1) * sizeof *sum);
+    float *host = malloc(((size_t)m->tokens + 1) * sizeof *host);
+    int rc = sum && host ? 0 : rlki_fail_memory(run, "entropies");
     for (int i = 0; !rc && i < w->held; i++) {
         const int cp = rlk_world_cp(w, i);
         const int64_t n = rlk_batch_local(m->batch, cp);
@@ -372,23 +399,19 @@ int rlki_entropies(struct rlk_train *run, const struct rlki_micro *m, const stru
         if (rlk_world_tp(w, i) != 0) { /* the same rows: TP peers take the first one's values */
             rc = n ? rlk_exec_download(&run->x, host, h->p[i - rlk_world_tp(w, i)], (size_t)n * sizeof *host) : 0;
         } else {
+            rc = row_entropies(run, m, w, i, V, z->p[i], sum);
             for (int64_t k = 0; !rc && k < n; k++) {
                 const struct rlki_sample *s = &run->sample[m->owner[map[k]]];
-                double sum = 0.0;
                 host[k] = 0.0f;
-                if (m->at[map[k]] < 0)
-                    continue;
-                rc = rlk_exec_download(&run->x, row, (const float *)z->p[i] + k * V, (size_t)V * sizeof *row);
-                for (int64_t v = 0; v < V; v++)
-                    sum -= (double)rlkn_exp(row[v]) * (double)row[v];
-                host[k] = (float)(sum / ((double)run->opt.samples * (double)(s->length - s->prompt)));
+                if (m->at[map[k]] >= 0)
+                    host[k] = (float)(sum[k] / ((double)run->opt.samples * (double)(s->length - s->prompt)));
             }
         }
         if (!rc)
             rc = put(run, h, i, host, n);
     }
     free(host);
-    free(row);
+    free(sum);
     return rc;
 }
 

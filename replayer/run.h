@@ -214,6 +214,8 @@ void rlki_rec_rollout_kv(struct rlk_train *run, const struct rlki_ptrs *k, const
 void rlki_rec_train_kv(struct rlk_train *run, const struct rlki_pass *p, int layer, const struct rlki_ptrs *k,
                        const struct rlki_ptrs *v);
 struct rlki_named rlki_named_rollout_logp(const struct rlk_train *run);
+/* SHA-256 of every parameter of the version in use, into run->hash, where they are not there yet. */
+int rlki_hashes(struct rlk_train *run);
 /* The hash of every parameter as the rollout holds it: a note, docs/report.md. */
 int rlki_rec_hashes(struct rlk_train *run, const char *version);
 /* Zeroed memory that every rank has its own copy of, so that each has its own producers; one for all of them where
@@ -328,8 +330,10 @@ struct rlk_train {
     struct rlki_weight *param;
     struct rlki_ptrs *weight, *ref, *master, *m, *v, *grad; /* trainer, by parameter */
     struct rlki_ptrs *rweight;                              /* rollout */
-    char (*hash)[65];                                       /* of rweight, by parameter; empty = not made yet */
     float *rope;
+    uint32_t *differ; /* of the device */
+    char (*hash)[65]; /* of rweight, by parameter */
+    bool hashed;
     int64_t positions;
     struct rlki_frame frame;
     struct rlki_decoder decoder;
@@ -381,6 +385,10 @@ int rlki_param_alloc(struct rlk_train *run, const struct rlk_world *w, const str
 /* skip: a rank whose part stays as it is, -1 = none. */
 int rlki_param_cut(struct rlk_train *run, const struct rlk_world *w, const struct rlki_weight *p, enum rlk_ktype type,
                    const void *logical, const struct rlki_ptrs *to, int skip);
+/* The trainer's parameter to the rollout, on the device. *differ, memory of the device, becomes 1 where two trainer
+ * ranks that hold an element disagree. */
+int rlki_param_move(struct rlk_train *run, const struct rlki_weight *p, enum rlk_ktype type,
+                    const struct rlki_ptrs *from, const struct rlki_ptrs *to, uint32_t *differ);
 int rlki_param_join(struct rlk_train *run, const struct rlk_world *w, const struct rlki_weight *p, enum rlk_ktype type,
                     const struct rlki_ptrs *from, void *logical);
 /* Runs work(arg) once measuring and makes room for what it takes. */

@@ -143,10 +143,50 @@ int rlki_param_cut(struct rlk_train *run, const struct rlk_world *w, const struc
     return rc;
 }
 
+/* On the device, from the trainer's ranks to the rollout's: what of part b lies in part a. */
+static int move_part(struct rlk_train *run, const struct part *a, void *to, const struct part *b, const void *from,
+                     size_t size)
+{
+    const int64_t r0 = a->r0 > b->r0 ? a->r0 : b->r0, c0 = a->c0 > b->c0 ? a->c0 : b->c0;
+    const int64_t r1 = a->r0 + a->rows < b->r0 + b->rows ? a->r0 + a->rows : b->r0 + b->rows;
+    const int64_t c1 = a->c0 + a->cols < b->c0 + b->cols ? a->c0 + a->cols : b->c0 + b->cols;
+    if (r0 >= r1 || c0 >= c1)
+        return 0;
+    return rlk_exec_rows(&run->x, (char *)to + (size_t)((r0 - a->r0) * a->cols + c0 - a->c0) * size,
+                         (size_t)a->cols * size,
+                         (const char *)from + (size_t)((r0 - b->r0) * b->cols + c0 - b->c0) * size,
+                         (size_t)b->cols * size, r1 - r0, (size_t)(c1 - c0) * size);
+}
+
+int rlki_param_move(struct rlk_train *run, const struct rlki_weight *p, enum rlk_ktype type,
+                    const struct rlki_ptrs *from, const struct rlki_ptrs *to, uint32_t *differ)
+{
+    const struct rlk_world *t = &run->train, *w = &run->roll;
+    const size_t size = rlk_ktype_bytes(type);
+    const int owners = p->cut == RLK_CUT_NONE ? 1 : t->lat.tp; /* the first ranks; the others are replicas of them */
+    int rc = 0;
+    for (int j = owners; !rc && j < t->held; j++) {
+        const struct part b = part_of(t, p, j);
+        rc = rlk_exec_differ(&run->x, from->p[j % owners], from->p[j], (size_t)(b.rows * b.cols) * size, differ);
+    }
+    for (int i = 0; !rc && i < w->held; i++) {
+        const struct part a = part_of(w, p, i);
+        for (int j = 0; !rc && j < owners; j++) {
+            const struct part b = part_of(t, p, j);
+            rc = move_part(run, &a, to->p[i], &b, from->p[j], size);
+        }
+        rlki_rec_written(run, to->p[i]);
+    }
+    return rc;
+}
+
 int rlki_param_join(struct rlk_train *run, const struct rlk_world *w, const struct rlki_weight *p, enum rlk_ktype type,
                     const struct rlki_ptrs *from, void *logical)
 {
     const size_t size = rlk_ktype_bytes(type);
+    const struct part first = part_of(w, p, 0);
+    if (w->held == 1 && first.rows == p->rows && first.cols == p->cols)
+        return rlk_exec_download(&run->x, logical, from->p[0], (size_t)(p->rows * p->cols) * size);
     char *block = malloc((size_t)(p->rows * p->cols) * size + 1);
     char *seen = calloc(1, (size_t)(p->rows * p->cols) * size + 1);
     int rc = block && seen ? 0 : rlki_fail_memory(run, p->name);

@@ -177,18 +177,36 @@ static int make_rope(struct rlk_train *run)
     return rc;
 }
 
+static int export_there(struct rlk_train *run)
+{
+    uint32_t differ = 0;
+    int rc = 0;
+    if (!run->differ && !(run->differ = rlk_exec_alloc(&run->x, sizeof differ)))
+        return rlki_fail_memory(run, "a flag");
+    rc = rlk_exec_zero(&run->x, run->differ, sizeof differ);
+    for (int p = 0; !rc && p < run->params; p++)
+        rc = rlki_param_move(run, &run->param[p], T, &run->weight[p], &run->rweight[p], run->differ);
+    if (!rc)
+        rc = rlk_exec_download(&run->x, &differ, run->differ, sizeof differ);
+    if (!rc && differ)
+        rc = rlk_kfail(&run->x.detail, RLK_K_ESTATE, "trainer ranks that hold the same weights hold other bits");
+    return rc;
+}
+
 /* Trainer weights -> rollout weights, as a version. */
 static int update_weights(struct rlk_train *run, int64_t version)
 {
     char label[32];
     snprintf(label, sizeof label, "weight_v%06lld", (long long)version);
     int rc = 0;
-    for (int p = 0; run->hash && p < run->params; p++)
-        run->hash[p][0] = '\0';
     rlki_rec_phase(run, "update_weights");
     rlki_rec_work(run, 0, 0);
     rlki_rec_pass(run, "");
-    for (int p = 0; !rc && p < run->params; p++) {
+    run->hashed = false;
+    const bool there = run->x.device != RLK_DEVICE_CPU && !run->opt.plant;
+    if (there)
+        rc = export_there(run);
+    for (int p = 0; !rc && !there && p < run->params; p++) {
         const struct rlki_weight *w = &run->param[p];
         void *logical = malloc((size_t)(w->rows * w->cols) * rlk_ktype_bytes(T));
         rc = logical ? rlki_param_join(run, &run->train, w, T, &run->weight[p], logical)
@@ -297,6 +315,7 @@ void rlk_train_free(struct rlk_train *run)
         rlki_decoder_release(run);
         rlki_frame_release(run);
         rlk_exec_free(&run->x, run->rope);
+        rlk_exec_free(&run->x, run->differ);
         rlk_exec_free(&run->x, run->workspace);
         rlk_exec_drop_stream(&run->x);
     }
