@@ -1,7 +1,8 @@
 """Records rlktrain in several layouts and lets rlkaudit judge: clean pairs are identical, and every planted fault is
 named at its operator, as the first difference and as every root.
 
-usage: test_record.py BIN_DIR
+usage: test_record.py BIN_DIR [cuda [FAULT...]]
+cuda: the faults are planted in runs on the GPU, which are compared with a clean run on the CPU in another layout.
 """
 import json
 import pathlib
@@ -88,7 +89,27 @@ def fault(clean: pathlib.Path, bad: pathlib.Path, name: str, expected: tuple, ho
     print(f"{name}, {how}: step {first['step']} {first['phase']} {got}, {len(result['roots'])} roots")
 
 
+def on_a_gpu(names: list) -> None:
+    clean = {}
+    with tempfile.TemporaryDirectory() as folder:
+        where = pathlib.Path(folder)
+        for name, layout, more, expected in FAULTS:
+            key = tuple(more)
+            if names and name not in names:
+                continue
+            if key not in clean:
+                clean[key] = record(where, f"clean-{name}", "tp2cp2", more)[0]
+            good, _ = record(where, f"good-{name}", layout, [*more, "--device", "cuda"])
+            code, result = first_diff(clean[key], good)
+            assert code == 0 and result["verdict"] == "identical", f"no fault, {layout}: {result['verdict']}"
+            bad, _ = record(where, name, layout, [*more, "--device", "cuda", "--plant", name])
+            fault(clean[key], bad, name, expected, "on the GPU, against the CPU in another layout")
+
+
 def main() -> None:
+    if sys.argv[2:3] == ["cuda"]:
+        on_a_gpu(sys.argv[3:])
+        return
     with tempfile.TemporaryDirectory() as folder:
         where = pathlib.Path(folder)
         clean = clean_pairs(where)

@@ -39,6 +39,21 @@ def decode_graphs(where: pathlib.Path) -> None:
     print("decode by captured graphs = without = on the CPU")
 
 
+def fault_on_device(where: pathlib.Path) -> None:
+    """A fault that is planted on the device is named there, against a clean run on the CPU in another layout."""
+    options = [*MINI, "--new", "6", "--samples", "4", "--prompt", "24"]
+    for name, more in (("clean", ["--layout", "tp1cp1"]), ("bad", ["--device", "cuda", "--layout", "tp2cp1", "--plant", "dx-shard"])):
+        ran = subprocess.run([BIN / "rlkrec", "run", "-q", "--level", "op", "-o", where / f"fault-{name}", "--", BIN / "rlktrain", *options,
+                              *more], capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, f"{name}: {ran.stderr}"
+    ran = subprocess.run([BIN / "rlkaudit", "first-diff", where / "fault-clean", where / "fault-bad", "--json", "-"],
+                         capture_output=True, text=True, check=False)
+    first = json.loads(ran.stdout)["first"]
+    got = (ran.returncode, first["module"], first["op"], first["name"])
+    assert got == (1, "model.layers.0.self_attn.qkv", "rlk.gemm.column", "dx"), got
+    print("dx-shard planted on the device: named")
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         where = pathlib.Path(folder)
@@ -58,6 +73,7 @@ def main() -> None:
             print(f"recorded on {device} at {layout}, replayed on {other} at {to}: {result['replay']['equal']} equal")
         assert printed["cpu"] == printed["cuda"], "the devices print different lines"
         decode_graphs(where)
+        fault_on_device(where)
 
 
 main()
