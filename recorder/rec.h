@@ -134,6 +134,8 @@ struct rlki_launch_hooks {
     void (*close)(void);
     /* While on, what the calling thread asks of the driver is the recorder's own, not the program's. */
     void (*own)(bool on);
+    /* Launches and copies that no operator was open for. */
+    uint64_t (*unseen)(void);
 };
 extern const struct rlki_launch_hooks *rlki_launch_hooks; /* atomic */
 static inline const struct rlki_launch_hooks *rlki_launch_plane(void)

@@ -246,6 +246,12 @@ static void tap_finish(void)
     BORDER(true, rlki_rec_close());
 }
 
+static uint64_t tap_unseen_launches(void)
+{
+    const struct rlki_launch_hooks *plane = rlki_launch_plane();
+    return plane && plane->unseen ? plane->unseen() : UINT64_MAX;
+}
+
 static void tap_op_run(struct rlk_tap_op *op)
 {
     BORDER(usable_op(op), rlki_gpu_launch(op));
@@ -286,6 +292,7 @@ static struct rlk_tap_api table = {
     .flush = tap_flush,
     .finish = tap_finish,
     .op_run = tap_op_run,
+    .unseen_launches = tap_unseen_launches,
 };
 
 /* Callers of an older ABI show a tensor that ends earlier: nothing behind it may be read. */
@@ -337,6 +344,7 @@ static void start(void)
     table_of1();
     table1.op_run = NULL;
     table_of2();
+    table1.unseen_launches = table2.unseen_launches = NULL;
     errno = saved;
 }
 

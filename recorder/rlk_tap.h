@@ -115,6 +115,9 @@ struct rlk_tap_api { /* what the recorder's library exports as rlk_tap_table(RLK
     /* Since ABI 2. All inputs were shown, the operator runs now: the digests of those on a device are enqueued in one go.
      * Without it they are enqueued by op_end, which is too late for an input that the operator overwrites. */
     void (*op_run)(struct rlk_tap_op *);
+    /* Since ABI 3. How many kernels, graphs and copies the process has launched outside of any operator so far: while it
+     * stands still, nothing but recorded operators wrote to a device. UINT64_MAX: nobody counts. */
+    uint64_t (*unseen_launches)(void);
 };
 
 /* The recorder's table, or NULL when nobody records. Cheap; opens the recorder on the first call in the process. */

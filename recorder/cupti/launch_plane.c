@@ -311,6 +311,8 @@ static void on_driver(CUpti_CallbackId cbid, const CUpti_CallbackData *data)
         made_node = NULL;
         return;
     }
+    if (action >= LAUNCH && action <= COPY)
+        rlki_launch_made();
     switch (action) {
     case NOTHING:
         break;
@@ -552,7 +554,7 @@ int InitializeInjection(void)
     running = true;
     rlki_guest_serve(&cupti, (void *)subscriber);
     static const struct rlki_launch_hooks hooks = {rlki_launches_begin, rlki_launches_end, rlki_launch_plane_close,
-                                                   set_own};
+                                                   set_own, rlki_launches_unseen};
     __atomic_store_n(&rlki_launch_hooks, &hooks, __ATOMIC_RELEASE);
     cupti.version(&version);
     snprintf(text, sizeof text, "%u from %s", version, cupti.path);

@@ -29,7 +29,11 @@ void rlki_launch_plane_close(void);
 uint64_t rlki_launches_begin(void);
 const struct rlk_range *rlki_launches_end(uint64_t mark, uint32_t *n);
 
+/* Launches of kernels and graphs, and copies, that a thread made while no operator of its own was open. */
+uint64_t rlki_launches_unseen(void);
+
 /* ---- inside (launch_record.c) */
+void rlki_launch_made(void);
 enum rlki_launch_fate { /* index into the counts */
                         RLKI_FATE_RECORDED,
                         RLKI_FATE_OWN,

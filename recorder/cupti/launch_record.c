@@ -37,6 +37,18 @@ struct log {
     uint32_t open; /* marks not ended */
 };
 static __thread struct log launches;
+static uint64_t unseen; /* atomic */
+
+void rlki_launch_made(void)
+{
+    if (!launches.open)
+        __atomic_fetch_add(&unseen, 1, __ATOMIC_RELAXED);
+}
+
+uint64_t rlki_launches_unseen(void)
+{
+    return __atomic_load_n(&unseen, __ATOMIC_RELAXED);
+}
 
 static void log_launch(uint64_t seq)
 {

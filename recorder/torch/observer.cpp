@@ -149,6 +149,8 @@ std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFuncti
         if (!any && st->op)
             put_attr(st->op, info->arg_names[i], args[i], info->defaults[i]);
     }
+    if (info->ns != "aten")
+        storages_doubt(st->seen);
     if (st->op)
         rlk_tap()->op_run(st->op);
     return st;

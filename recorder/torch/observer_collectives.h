@@ -156,6 +156,7 @@ bool pending_mark(const std::vector<const c10::StorageImpl *> &list, int by)
 
 void pending_finish(Pending &p, const char *reason)
 {
+    g_doubts++; /* its event was open meanwhile: launches of others were taken for its own */
     if (pending_mark(p.storages, -1))
         reason = "unwaited";
     std::vector<at::Tensor> live;

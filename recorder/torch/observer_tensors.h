@@ -3,6 +3,7 @@
 #ifndef RECORDER_TORCH_OBSERVER_TENSORS_H
 #define RECORDER_TORCH_OBSERVER_TENSORS_H
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <torch/version.h>
@@ -53,7 +54,31 @@ struct StorageEntry {
     bool async;            /* a copy from a device is still writing it, for all we know */
     const char *undefined; /* what is in it is nobody's: why; NULL once it was written */
     uint64_t sample;       /* of its bytes then: a write that nothing tells of shows there, as a rule */
+    /* On a device, since it was allocated: bytes that recorded operators wrote, each counted as often as it was. While
+     * no launch was made that we did not see, who reads more than that reads what nobody wrote. */
+    bool fresh;
+    uint64_t filled, unseen;
 };
+
+/* Something may have been launched that no recorded operator stands for. */
+std::atomic<uint64_t> g_doubts{0};
+
+bool on_device(const c10::StorageImpl *s)
+{
+#ifdef RLKT_HOST_AS_CUDA
+    (void)s;
+    return true;
+#endif
+    return s->device().is_cuda();
+}
+
+/* Stands still while all that runs on a device is recorded; false: nobody counts. */
+bool unseen_now(uint64_t *value)
+{
+    const uint64_t n = rlk_tap()->unseen_launches();
+    *value = n + g_doubts.load(std::memory_order_relaxed);
+    return n != UINT64_MAX;
+}
 
 struct StorageTable {
     std::mutex lock;
@@ -95,6 +120,9 @@ StorageEntry &storage_entry(c10::StorageImpl *s)
                        false,
                        false,
                        nullptr,
+                       0,
+                       false,
+                       0,
                        0};
     return storages.map.emplace(s, std::move(fresh)).first->second;
 }
@@ -142,7 +170,7 @@ uint64_t sample_of(const c10::StorageImpl *s)
  * (a Triton kernel fills what empty() made), only an operator's own word counts. `lock` is held. */
 void set_undefined(StorageEntry &e, const c10::StorageImpl *s, const char *why)
 {
-    const bool sure = s->device().is_cpu() || std::strcmp(why, "uninitialized");
+    const bool sure = !on_device(s) || std::strcmp(why, "uninitialized");
     e.undefined = sure && s->nbytes() ? why : nullptr;
     e.sample = e.undefined ? sample_of(s) : 0;
 }
@@ -160,6 +188,7 @@ void storage_check(StorageEntry &e, const at::Tensor &t, const void *data)
     if (e.undefined &&
         (written || e.sample != sample_of(t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl())))
         e.undefined = nullptr;
+    e.fresh &= !written;
     if (written && e.data) {
         e.version++;
         rlk_tap()->storage_written(e.generation);
@@ -349,6 +378,30 @@ void name_it(TapTensor &out, const std::string &name, int member)
         snprintf(out.name, sizeof out.name, "%s.%d", name.c_str(), member);
 }
 
+/* Of a tensor whose storage was allocated and not written: does it read bytes that nobody wrote? At least one, for
+ * sure. `lock` is held. */
+bool reads_fresh(StorageEntry &e, const at::Tensor &t)
+{
+    uint64_t now = 0;
+    if (!e.fresh)
+        return false;
+    e.fresh = unseen_now(&now) && now == e.unseen;
+    if (!e.fresh || at::has_internal_overlap(t) != at::MemOverlap::No)
+        return false;
+    return static_cast<uint64_t>(t.numel()) * t.element_size() > e.filled;
+}
+
+/* An operator that is not torch's own may write what its schema does not say. */
+void storages_doubt(const std::vector<const c10::StorageImpl *> &list)
+{
+    std::lock_guard<std::mutex> hold(storages.lock);
+    for (const c10::StorageImpl *s : list) {
+        auto it = storages.map.find(s);
+        if (it != storages.map.end())
+            it->second.fresh = false;
+    }
+}
+
 /* An input. `always`: inside a compiled region, whose kernels write unseen. `later`: read in stream order, after the
  * call has returned. */
 void put_in(rlk_tap_op *op, const at::Tensor &t, TapTensor &tt, bool always, bool later = false)
@@ -367,6 +420,9 @@ void put_in(rlk_tap_op *op, const at::Tensor &t, TapTensor &tt, bool always, boo
         if (e.undefined && !always && t.numel() > 0 && tt.t.state == RLK_T_DIGESTED) {
             tt.t.state = RLK_T_UNDEFINED;
             tt.t.reason = e.undefined;
+        } else if (!always && tt.t.state == RLK_T_DIGESTED && reads_fresh(e, t)) {
+            tt.t.state = RLK_T_UNDEFINED;
+            tt.t.reason = "uninitialized";
         }
     }
     tt.t.always_digest = always;
@@ -415,6 +471,14 @@ void raise_versions(const std::vector<at::Tensor> &tensors, bool unknown, int wh
             done.push_back(s);
         }
         written(e, t);
+        if (what == ALLOCATES) {
+            e.fresh = on_device(s) && unseen_now(&e.unseen);
+            e.filled = 0;
+        } else if (what == RESIZES) {
+            e.fresh = false;
+        } else if (e.fresh) {
+            e.filled += static_cast<uint64_t>(t.numel()) * t.element_size();
+        }
         if (what == ALLOCATES || (what == RESIZES && e.undefined))
             set_undefined(e, s, "uninitialized");
         else
