@@ -133,7 +133,7 @@ start_train() {
     bg train.plain 90 "$python" $train
     for i in 1 2 3 4; do [ "$device" = cuda ] || [ $i -le 2 ] || continue; rec train.$i 110 "" "$python" $train; done
 }
-start_repeat() { bg repeat 150 "$python" "$dir/repeat_ops.py" --times $([ "$device" = cuda ] && echo 80 || echo 3) --calls 8 --json "$out/repeat.json" $train --steps 1; }
+start_repeat() { bg repeat 150 "$python" "$dir/repeat_ops.py" --times $([ "$device" = cuda ] && echo 100 || echo 3) --calls 8 --seconds 55 --json "$out/repeat.json" $train --steps 1; }
 start_graph() { on_gpu graph && rec graph 90 "" "$python" "$dir/graph_nodes.py" $train --steps 4 --graph && rec graph.launch 90 "--level launch" "$python" "$dir/graph_nodes.py" $train --steps 4 --graph; }
 start_tensors() {
     rec tensors.cpu 60 "--inputs digest" "$python" "$dir/tensors.py" --device cpu

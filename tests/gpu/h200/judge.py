@@ -282,7 +282,7 @@ def repeat():
     found = json.loads(path.read_text())
     check(not found["failed"], f"not repeated: {found['failed']}")
     check(any("backward" in op for op in found["seen"]), "sees operators of the backward pass")
-    print(f"  {found['calls']} calls of {found['operators']} operators, each {found['times']} times; bits vary: {[(v['op'], v['index'], v['calls']) for v in found['vary']]}")
+    print(f"  {found['calls']} calls of {found['operators']} operators, {found['runs']} runs on clones (at most {found['times']} of a call), {found['late']} calls too late; bits vary: {[(v['op'], v['index'], v['calls']) for v in found['vary']]}")
 
 
 def doctor():

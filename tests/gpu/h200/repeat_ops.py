@@ -1,7 +1,8 @@
 """Runs a program and repeats every operator of it on clones of that operator's own inputs; lists whose outputs' bits vary.
 
-usage: repeat_ops.py [--times 12] [--calls 4] [--json FILE] PROGRAM [ARGUMENT]...
-Of each operator the first --calls calls with the same shapes, each --times times. On a GPU other work runs on another stream
+usage: repeat_ops.py [--times 12] [--calls 4] [--each 0.15] [--seconds 60] [--json FILE] PROGRAM [ARGUMENT]...
+Of each operator the first --calls calls with the same shapes, each --times times, or as often as --each seconds allow (at least
+three times); none after --seconds. On a GPU other work runs on another stream
 meanwhile, so that blocks are not scheduled the same way each time.
 Independent of rlkrec: a dispatch mode, which autograd's threads inherit, sees what rlkrec's observer sees. Arguments are
 cloned by storage, with their offsets, strides and aliases, and the generator's state is put back before each run. An output is
@@ -12,6 +13,7 @@ import argparse
 import json
 import runpy
 import sys
+import time
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -20,6 +22,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 ap = argparse.ArgumentParser()
 ap.add_argument("--times", type=int, default=12)
 ap.add_argument("--calls", type=int, default=4)
+ap.add_argument("--each", type=float, default=0.15)
+ap.add_argument("--seconds", type=float, default=60)
 ap.add_argument("--json", default="")
 ap.add_argument("program")
 ap.add_argument("rest", nargs=argparse.REMAINDER)
@@ -44,6 +48,7 @@ class Repeat(TorchDispatchMode):
     def __init__(self, times, calls):
         super().__init__()
         self.calls, self.met, self.noise = calls, {}, None
+        self.began, self.late, self.runs = time.monotonic(), 0, 0
         self.times, self.found, self.seen, self.failed = times, {}, {}, {}
 
     def clones(self, flat):
@@ -103,10 +108,17 @@ class Repeat(TorchDispatchMode):
         self.met[signature] = self.met.get(signature, 0) + 1
         if self.met[signature] > self.calls:
             return func(*args, **kwargs)
+        start = time.monotonic()
+        if start > self.began + a.seconds:
+            self.late += 1
+            return func(*args, **kwargs)
         try:
             state = (torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None) if random else None
             first = None
             for i in range(self.times):
+                if i > 2 and time.monotonic() > start + a.each:
+                    break
+                self.runs += 1
                 if state:
                     torch.set_rng_state(state[0])
                     if state[1] is not None:
@@ -150,10 +162,10 @@ try:
     with mode:
         runpy.run_path(a.program, run_name="__main__")
 finally:
-    result = {"times": a.times, "operators": len(mode.seen), "calls": sum(mode.seen.values()), "vary": sorted(mode.found.values(), key=lambda v: (v["op"], v["index"])),
+    result = {"times": a.times, "runs": mode.runs, "late": mode.late, "operators": len(mode.seen), "calls": sum(mode.seen.values()), "vary": sorted(mode.found.values(), key=lambda v: (v["op"], v["index"])),
               "failed": mode.failed, "seen": mode.seen}
     if a.json:
         with open(a.json, "w") as f:
             json.dump(result, f)
-    print(f"repeated {result['calls']} calls of {result['operators']} operators {a.times} times, vary: {[(v['op'], v['index'], v['calls']) for v in result['vary']]} "
+    print(f"{result['calls']} calls of {result['operators']} operators, {mode.runs} runs, {mode.late} calls too late, vary: {[(v['op'], v['index'], v['calls']) for v in result['vary']]} "
           f"not repeated: {mode.failed}", file=sys.stderr)
