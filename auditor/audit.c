@@ -211,7 +211,7 @@ int rlki_audit_compare(struct rlki_audit *audit)
         return rc;
     struct rlk_audit_options again = audit->opt; /* samples were dealt out differently: join by sample */
     struct rlki_repeats repeats[2] = {audit->repeats[0], audit->repeats[1]};
-    struct rlki_hash *all_down = audit->all_down;
+    struct rlki_hash *all_down = audit->all_down, *cross_inputs = audit->cross_inputs;
     struct rlk_detail *detail = audit->detail;
     const enum rlk_intact intact[2] = {audit->side[0].intact, audit->side[1].intact};
     memset(audit->repeats, 0, sizeof audit->repeats);
@@ -220,6 +220,7 @@ int rlki_audit_compare(struct rlki_audit *audit)
     rc = rlki_audit_open(audit, &again, detail);
     memcpy(audit->repeats, repeats, sizeof repeats);
     audit->all_down = all_down;
+    audit->cross_inputs = cross_inputs;
     audit->side[0].intact = intact[0];
     audit->side[1].intact = intact[1];
     if (rc == RLK_OK)

@@ -144,6 +144,7 @@ struct rlki_audit {
     struct rlki_hash in_pairs;      /* pairs of unequal values already reported as inputs */
     struct rlki_hash rng_differs;   /* (rank, generator) whose state differed at an earlier consumer */
     struct rlki_repeats repeats[2]; /* A against A2..., B against B2... */
+    struct rlki_hash *cross_inputs; /* [2]: where marks of inputs across layouts are kept beyond their step; or NULL */
     struct rlki_hash *all_down;     /* where event identities that are downstream are kept, beyond the step; or NULL */
 
     struct rlki_event_ref *inserted, *deleted, *moved; /* moved: pairs A, B */
@@ -322,6 +323,10 @@ int rlki_first(struct rlki_audit *audit, int64_t rank, const struct rlki_found *
 
 /* cross.c */
 int rlki_cross_walk(struct rlki_audit *audit);
+/* Across layouts and phases: is this tensor, put together from the parts of all ranks, equal on both sides? After the
+ * walk, with cross_inputs kept. LONE: nothing on the other side is its counterpart. */
+int rlki_cross_status(struct rlki_audit *audit, int side, const struct rlki_ev *ev, const struct rlk_tensor *t,
+                      enum rlki_mark *out);
 
 /* JSON under construction: a value that could not be made or stored is remembered for this thread, and the result is
  * RLK_ENOMEM in the end. All steal `value`. */

@@ -169,6 +169,8 @@ static void mark_parts(struct rlki_cross *cross, const struct rlki_part *part, s
             rlki_side_mark(&cross->audit->side[p->side], p->env, p->seq, p->index, p->noutputs, own);
         else
             rlki_hash_put(&cross->inputs[p->side], rlki_part_id(p), (uint64_t)own);
+        if (p->role != RLK_ROLE_OUT && cross->audit->cross_inputs)
+            rlki_hash_put(&cross->audit->cross_inputs[p->side], rlki_part_id(p), (uint64_t)own);
     }
 }
 

@@ -252,3 +252,26 @@ int rlki_cross_judge(struct rlki_cross *cross)
         rc = judge(cross, &cross->differing[i]);
     return rc;
 }
+
+int rlki_cross_status(struct rlki_audit *audit, int side, const struct rlki_ev *ev, const struct rlk_tensor *t,
+                      enum rlki_mark *out)
+{
+    struct rlki_part id = {.env = ev->env, .seq = ev->e.seq, .tensor = (uint32_t)(t - ev->e.tensors)};
+    uint64_t mark = RLKI_MARK_EQUAL;
+    enum rlki_tri reach;
+    *out = RLKI_MARK_EQUAL;
+    if (t->role != RLK_ROLE_IN) {
+        *out = rlki_side_marked(&audit->side[side], ev->env, ev->e.seq, t->index);
+        return RLK_OK;
+    }
+    if (t->state == RLK_T_REFERENCE && t->ref_event < ev->e.seq) { /* as what it refers to, and its parts, are */
+        int rc = rlki_reach(audit, side, ev->env, t->ref_event, t->ref_output, &reach);
+        *out = reach == RLKI_YES ? RLKI_MARK_DIFF : reach == RLKI_MAYBE ? RLKI_MARK_DARK : RLKI_MARK_EQUAL;
+        return rc;
+    }
+    if (audit->cross_inputs && rlki_hash_get(&audit->cross_inputs[side], rlki_part_id(&id), &mark))
+        *out = (enum rlki_mark)mark;
+    else if (t->state != RLK_T_DIGESTED)
+        *out = RLKI_MARK_DARK;
+    return RLK_OK;
+}

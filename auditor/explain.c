@@ -80,6 +80,21 @@ static int trace(struct explain *x, const struct rlk_tensor *t, const struct rlk
     return RLK_OK;
 }
 
+/* Across layouts the two events hold other parts of it: what was composed of all ranks' parts is what was compared. */
+static int across(struct explain *x, const struct rlk_tensor *const t[2], const char **status)
+{
+    const int side = t[0] ? 0 : 1;
+    enum rlki_mark mark;
+    int rc = rlki_cross_status(x->audit, side, x->ev[side], t[side], &mark);
+    *status = mark == RLKI_MARK_EQUAL  ? "equal"
+              : mark == RLKI_MARK_DIFF ? "unequal"
+              : mark == RLKI_MARK_DARK ? "unknown"
+              : side                   ? "only-in-b"
+                                       : "only-in-a";
+    x->differs |= mark == RLKI_MARK_DIFF;
+    return rc;
+}
+
 static int tensor_json(struct explain *x, uint8_t role, uint32_t index, json_t *list)
 {
     const struct rlk_tensor *t[2];
@@ -94,7 +109,9 @@ static int tensor_json(struct explain *x, uint8_t role, uint32_t index, json_t *
     }
     if (rc)
         goto out;
-    if (!t[0] || !t[1]) {
+    if (x->audit->cross) {
+        rc = across(x, t, &status);
+    } else if (!t[0] || !t[1]) {
         status = t[0] ? "only-in-a" : "only-in-b";
     } else {
         enum rlki_tri equal =
@@ -113,7 +130,7 @@ static int tensor_json(struct explain *x, uint8_t role, uint32_t index, json_t *
         rc = RLK_ENOMEM;
         goto out;
     }
-    if (rc == RLK_OK && x->elements && strcmp(status, "unequal") == 0) {
+    if (rc == RLK_OK && x->elements && strcmp(status, "unequal") == 0 && t[0] && t[1] && !x->audit->cross) {
         json_t *difference = NULL;
         struct rlki_found found = {.kind = x->ev[0]->e.kind, .role = role};
         struct rlki_at at = rlki_at_of(x->ev[0], x->ev[1]);
@@ -161,17 +178,19 @@ static int find_event(struct rlki_audit *audit, int64_t seq, int64_t rank, uint3
                     rank >= 0 ? " on that rank" : "");
 }
 
-/* Reads the event's module on both sides and aligns it. */
-static int load_pair(struct explain *x, int side, uint32_t env, uint64_t seq)
+/* Reads the event's module on both sides, of rank `other` on the other one, and aligns it. */
+static int load_pair(struct explain *x, int side, uint32_t env, uint64_t seq, uint32_t other)
 {
     struct rlki_audit *audit = x->audit;
     struct rlk_arena arena = {0};
     struct rlki_ev ev;
     int rc = rlki_ev_load(audit, side, env, seq, &arena, &ev);
+    x->ev[0] = x->ev[1] = NULL;
     x->unit.step = ev.e.who.step;
     x->unit.rank = ev.e.rank;
     for (int s = 0; s < 2 && rc == RLK_OK; s++) {
         struct rlki_nodes nodes = {0};
+        x->unit.rank = s == side ? ev.e.rank : other;
         rc = rlki_side_nodes(&audit->side[s], x->unit.step, x->unit.rank, &nodes, audit->detail);
         for (size_t i = 0; i < nodes.n && rc == RLK_OK; i++)
             if (strcmp(rlki_names_text(&audit->names, nodes.node[i].phase), ev.e.who.phase) == 0 &&
@@ -179,6 +198,7 @@ static int load_pair(struct explain *x, int side, uint32_t env, uint64_t seq)
                 rc = rlki_unit_read(audit, &x->unit, s, &nodes.node[i]);
         rlki_nodes_release(&nodes);
     }
+    x->unit.rank = ev.e.rank;
     if (rc == RLK_OK) {
         rlki_unit_finish(&x->unit);
         rc = rlki_align(audit, &x->unit);
@@ -199,6 +219,24 @@ static int load_pair(struct explain *x, int side, uint32_t env, uint64_t seq)
     return rc;
 }
 
+/* The event and its counterpart: of its own rank; across layouts, where that rank has none, of the lowest that has. */
+static int load_event(struct explain *x, int side, uint32_t env, uint64_t seq)
+{
+    const struct rlki_side *other = &x->audit->side[1 - side];
+    const struct rlk_event *event;
+    int rc = rlki_side_fetch(&x->audit->side[side], env, seq, &event, x->audit->detail);
+    const uint32_t own = rc == RLK_OK ? event->rank : 0;
+    if (rc == RLK_OK)
+        rc = load_pair(x, side, env, seq, own);
+    for (uint32_t i = 0; i < other->nranks && rc == RLK_OK && x->audit->cross && !x->ev[1 - side]; i++) {
+        if (other->ranks[i] == own)
+            continue;
+        rlki_unit_reset(&x->unit);
+        rc = load_pair(x, side, env, seq, other->ranks[i]);
+    }
+    return rc;
+}
+
 static const struct rlki_found *found_here(const struct explain *x, const struct rlki_found *first)
 {
     const struct rlki_ev *ev = x->ev[0] ? x->ev[0] : x->ev[1];
@@ -215,7 +253,8 @@ static const struct rlki_found *found_here(const struct explain *x, const struct
 
 static const char *standing(struct explain *x, const struct rlki_found *found)
 {
-    if (!x->ev[0] || !x->ev[1]) {
+    const bool alone = !x->ev[0] || !x->ev[1];
+    if (alone && !x->audit->cross) {
         snprintf(x->why, sizeof x->why, "only %c has this event", x->ev[0] ? 'A' : 'B');
         return "alone";
     }
@@ -233,7 +272,12 @@ static const char *standing(struct explain *x, const struct rlki_found *found)
                  rlki_names_text(&x->audit->names, found->reason));
         return "unknown";
     }
-    if (!x->differs && !x->ev[0]->differs) {
+    if (alone && !found && !x->differs) {
+        snprintf(x->why, sizeof x->why, "nothing of it differs, and no event of %c is called as it is",
+                 x->ev[0] ? 'B' : 'A');
+        return "equal";
+    }
+    if (!x->differs && (x->audit->cross || !x->ev[0]->differs)) {
         snprintf(x->why, sizeof x->why, "nothing that was recorded of it differs");
         return "equal";
     }
@@ -257,6 +301,9 @@ static int build(struct explain *x, const struct rlki_found *first, json_t **out
         if (rc)
             goto out;
     }
+    if (audit->cross)
+        rlki_note(audit,
+                  "tensors were compared as put together from the parts of all ranks; the digests are of the parts");
     const char *stands = standing(x, found);
     for (int s = 0; s < 2; s++)
         if (rlki_side_unchecked(&audit->side[s]))
@@ -310,7 +357,9 @@ int rlk_audit_explain(json_t **out, const struct rlk_audit_options *options, int
     int side = 0;
     *out = NULL;
     rlki_json_begin();
+    struct rlki_hash inputs[2] = {{0}, {0}};
     int rc = rlki_audit_open(&audit, options, detail);
+    audit.cross_inputs = inputs;
     if (rc == RLK_OK)
         rc = rlki_audit_intact(&audit);
     if (rc == RLK_OK)
@@ -336,12 +385,12 @@ int rlk_audit_explain(json_t **out, const struct rlk_audit_options *options, int
         goto out;
     }
     if (rc == RLK_OK)
-        rc = load_pair(&x, side, env, seq);
+        rc = load_event(&x, side, env, seq);
     if (rc == RLK_OK && audit.cross && first && first->at[0].has_mate && x.ev[0] && !x.ev[1])
         rlki_note(&audit, "across layouts the other side's event is %llu", (unsigned long long)first->at[0].mate_seq);
     if (rc == RLK_OK)
         rc = build(&x, first, out);
-    if (rc == RLK_OK && (rlki_json_failed() || rlki_failed(&audit))) {
+    if (rc == RLK_OK && (rlki_json_failed() || rlki_failed(&audit) || inputs[0].failed || inputs[1].failed)) {
         json_decref(*out);
         *out = NULL;
         rc = rlk_fail(detail, RLK_ENOMEM, "writing the result");
@@ -349,5 +398,7 @@ int rlk_audit_explain(json_t **out, const struct rlk_audit_options *options, int
 out:
     rlki_unit_release(&x.unit);
     rlki_audit_close(&audit);
+    rlki_hash_release(&inputs[0]);
+    rlki_hash_release(&inputs[1]);
     return rc;
 }

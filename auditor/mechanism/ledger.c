@@ -18,9 +18,10 @@ struct rlki_sync {
     struct rlki_hash trainer_last, rollout_last; /* name -> digest */
     struct rlki_hash trainer_n;                  /* name -> versions so far */
     struct rlki_hash trainer_moved, rollout_moved;
-    struct rlki_hash given;   /* (rank, name, digest) of the rollout -> step in which it was first given */
-    struct rlki_hash labels;  /* (name, label), and (name, label, digest), that the trainer published */
-    struct rlki_hash by_bits; /* (name, digest) -> place in version + 1 */
+    struct rlki_hash kept, fresh, keeper; /* (name, step) -> ranks given old bits, new ones; the lowest of the first */
+    struct rlki_hash given;               /* (rank, name, digest) of the rollout -> step in which it was first given */
+    struct rlki_hash labels;              /* (name, label), and (name, label, digest), that the trainer published */
+    struct rlki_hash by_bits;             /* (name, digest) -> place in version + 1 */
     struct version *version;
     size_t n, cap;
     uint32_t trainer_rank, rollout_rank;
@@ -79,6 +80,27 @@ static uint64_t given_key(uint32_t rank, const char *name, const struct rlk_sums
     return rlki_mix(rlki_mix(rlki_mix(137, rank), name_key(name)), bits_of(sums));
 }
 
+static uint64_t kept_key(const char *name, int64_t step)
+{
+    return rlki_mix(rlki_mix(139, name_key(name)), (uint64_t)step);
+}
+
+/* A rank of the rollout is given bits, which it may have had before. */
+static void give(struct rlki_sync *sync, uint64_t key, uint64_t at, int64_t step, uint32_t rank)
+{
+    uint64_t first, lowest;
+    const bool had = rlki_hash_get(&sync->given, key, &first);
+    if (!had)
+        rlki_hash_put(&sync->given, key, (uint64_t)step);
+    if (!had || (int64_t)first >= step) {
+        rlki_hash_count(&sync->fresh, at, 1);
+        return;
+    }
+    rlki_hash_count(&sync->kept, at, 1);
+    if (!rlki_hash_get(&sync->keeper, at, &lowest) || rank < lowest)
+        rlki_hash_put(&sync->keeper, at, rank);
+}
+
 static int visit(void *context, const struct rlk_event *e)
 {
     struct fill *fill = context;
@@ -95,8 +117,8 @@ static int visit(void *context, const struct rlk_event *e)
     for (uint32_t i = 0; rollout && i < e->ntensors; i++) {
         const struct rlk_tensor *t = &e->tensors[i];
         uint64_t key = given_key(e->rank, t->name, &t->sums);
-        if (t->role == RLK_ROLE_OUT && t->state == RLK_T_DIGESTED && !rlki_hash_get(&sync->given, key, NULL))
-            rlki_hash_put(&sync->given, key, (uint64_t)e->who.step);
+        if (t->role == RLK_ROLE_OUT && t->state == RLK_T_DIGESTED)
+            give(sync, key, kept_key(t->name, e->who.step), e->who.step, e->rank);
     }
     if (*rank != e->rank) /* the first rank stands for its replicas */
         return 0;
@@ -133,7 +155,7 @@ static int build(struct rlki_audit *audit, int side, struct rlki_sync *sync)
             rc = rlk_env_scan(s->env[i].env, 0, UINT64_MAX, visit, &fill, audit->detail);
     if (sync->trainer_last.failed || sync->rollout_last.failed || sync->trainer_n.failed ||
         sync->trainer_moved.failed || sync->rollout_moved.failed || sync->by_bits.failed || sync->labels.failed ||
-        sync->given.failed)
+        sync->given.failed || sync->kept.failed || sync->fresh.failed || sync->keeper.failed)
         rc = RLK_ENOMEM;
     sync->sums.known = rc == RLK_OK;
     sync->sums.tensors = (uint32_t)sync->rollout_last.n;
@@ -182,6 +204,22 @@ int rlki_sync_given(struct rlki_audit *audit, int side, uint32_t rank, const str
     return rc;
 }
 
+int rlki_sync_kept(struct rlki_audit *audit, int side, const char *name, int64_t step, struct rlki_kept *out)
+{
+    struct rlki_sync *sync;
+    uint64_t rank = 0;
+    const uint64_t key = kept_key(name, step);
+    *out = (struct rlki_kept){0};
+    int rc = sync_of(audit, side, &sync);
+    if (rc)
+        return rc;
+    rlki_hash_get(&sync->kept, key, &out->kept);
+    rlki_hash_get(&sync->fresh, key, &out->fresh);
+    rlki_hash_get(&sync->keeper, key, &rank);
+    out->rank = (uint32_t)rank;
+    return RLK_OK;
+}
+
 int rlki_sync_version(struct rlki_audit *audit, int side, const char *name, const struct rlk_sums *sums, int64_t step,
                       const char *label, struct rlki_origin_version *out)
 {
@@ -219,6 +257,9 @@ void rlki_sync_free(struct rlki_audit *audit)
         rlki_hash_release(&sync->trainer_moved);
         rlki_hash_release(&sync->rollout_moved);
         rlki_hash_release(&sync->given);
+        rlki_hash_release(&sync->kept);
+        rlki_hash_release(&sync->fresh);
+        rlki_hash_release(&sync->keeper);
         rlki_hash_release(&sync->labels);
         rlki_hash_release(&sync->by_bits);
         free(sync->version);

@@ -25,6 +25,13 @@ int rlki_sync_sums(struct rlki_audit *audit, int side, struct rlki_ledger_sums *
 /* The step in which the rollout of that rank was first given these bits; `step` if not before it. */
 int rlki_sync_given(struct rlki_audit *audit, int side, uint32_t rank, const struct rlk_tensor *t, int64_t step,
                     int64_t *first);
+/* Of the ranks of the rollout that were given this tensor in this step: how many got bits that they had in an earlier
+ * one, the lowest of them, and how many got new ones. */
+struct rlki_kept {
+    uint64_t kept, fresh;
+    uint32_t rank;
+};
+int rlki_sync_kept(struct rlki_audit *audit, int side, const char *name, int64_t step, struct rlki_kept *out);
 int rlki_sync_version(struct rlki_audit *audit, int side, const char *name, const struct rlk_sums *sums, int64_t step,
                       const char *label, struct rlki_origin_version *out);
 

@@ -66,6 +66,27 @@ static int kept_one(struct rlki_facts *f, struct rlki_opinion *o)
     return RLK_OK;
 }
 
+/* Across layouts no rank has a counterpart: each side's ranks against each other, and against the other side's. */
+static int kept_by_some(struct rlki_facts *f, struct rlki_opinion *o)
+{
+    struct rlki_kept k[2];
+    const char *name = f->t[0] ? f->t[0]->name : "";
+    for (int s = 0; s < 2; s++) {
+        int rc = rlki_sync_kept(f->audit, s, name, f->found->step, &k[s]);
+        if (rc)
+            return rc;
+    }
+    for (int s = 0; s < 2; s++)
+        if (k[s].kept && (k[s].fresh || (k[1 - s].fresh && !k[1 - s].kept)))
+            rlki_holds(o, RLKI_M_STALE_WEIGHTS, RLKI_SHOWS,
+                       "rank %u of the rollout still has the %.80s of an earlier step in %c: of %llu ranks %llu got "
+                       "another one at step %lld, in %c %llu of %llu",
+                       k[s].rank, name, s ? 'B' : 'A', (unsigned long long)(k[s].kept + k[s].fresh),
+                       (unsigned long long)k[s].fresh, (long long)f->found->step, s ? 'A' : 'B',
+                       (unsigned long long)k[1 - s].fresh, (unsigned long long)(k[1 - s].kept + k[1 - s].fresh));
+    return RLK_OK;
+}
+
 static int look(struct rlki_facts *f, struct rlki_opinion *o)
 {
     const struct rlki_found *found = f->found;
@@ -83,7 +104,7 @@ static int look(struct rlki_facts *f, struct rlki_opinion *o)
         if (rc)
             return rc;
     }
-    int rc = kept_one(f, o);
+    int rc = f->found->no_rank ? kept_by_some(f, o) : kept_one(f, o);
     if (rc)
         return rc;
     if (found->stale && !sums[0].known && !sums[1].known)
