@@ -8,6 +8,8 @@
 
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const char *text_of(const json_t *object, const char *key)
 {
@@ -43,13 +45,18 @@ static void print_check(FILE *to, const json_t *result)
 static int save(const char *dir, const char *output, uint64_t most)
 {
     struct rlk_detail detail = {{0}};
+    struct stat st;
     json_t *made = NULL;
     int status, rc = rlk_baseline_save(&made, dir, (size_t)most, &detail);
     if (rc == RLK_ESTATE) { /* what is incomplete is no baseline */
         rlki_say("%s", detail.text);
         return RLKI_EXIT_INCOMPLETE;
     }
+    const bool replaced = access(output, F_OK) == 0;
     status = rc ? rlki_fail("baseline", rc, &detail) : rlki_write_json(output, made);
+    if (!status && strcmp(output, "-") != 0)
+        printf("%s: baseline of %s, %s%s\n", rlki_esc(output), rlki_esc(dir),
+               rlki_bytes(stat(output, &st) == 0 ? (uint64_t)st.st_size : 0), replaced ? "; replaced" : "");
     json_decref(made);
     return rlki_finish(status);
 }

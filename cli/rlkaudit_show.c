@@ -30,7 +30,7 @@ static json_t *read_result(const char *path)
     json_t *result = strcmp(path, "-") == 0 ? json_loadf(stdin, JSON_REJECT_DUPLICATES, &error)
                                             : json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!result)
-        rlki_say("%s: %s (line %d)", path, error.text, error.line);
+        rlki_say(error.line > 0 ? "%s: no result: no JSON (%s, line %d)" : "%s: %s", path, error.text, error.line);
     return result;
 }
 

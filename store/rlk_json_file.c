@@ -43,8 +43,8 @@ static int parse(json_t **out, const char *text, size_t n, const char *path, con
     if (!json && json_error_code(&error) == json_error_out_of_memory)
         return rlk_fail(detail, RLK_ENOMEM, "%.300s: out of memory", path);
     if (!json)
-        return rlk_fail(detail, RLK_EPARSE, "%.300s: line %d, column %d: %.100s", path, error.line, error.column,
-                        error.text);
+        return rlk_fail(detail, RLK_EPARSE, "%.300s: no %s file: no JSON at line %d, column %d (%.100s)", path, schema,
+                        error.line, error.column, error.text);
     if (!is || strcmp(is, schema) != 0) {
         int rc = rlk_fail(detail, RLK_EPARSE, "%.300s: not a file of schema %s (\"schema\" is %.60s)", path, schema,
                           is ? is : "missing");

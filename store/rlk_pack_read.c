@@ -184,7 +184,7 @@ static int make_directory(struct unpack *u, const char *path)
     if (mkdir(path, 0700) == 0)
         return RLK_OK;
     free(u->made[--u->nmade]); /* not ours to remove */
-    return lost(u, path);
+    return errno == EEXIST ? rlk_fail(u->detail, RLK_EEXIST, "%.400s", path) : lost(u, path);
 }
 
 static int write_bytes(struct unpack *u, int fd, const char *path, uint64_t size)

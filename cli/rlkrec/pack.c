@@ -146,6 +146,7 @@ int rlki_cmd_pack(int argc, char **argv)
     status = find(&p, nargs, args);
     if (status == RLKI_EXIT_OK)
         status = intact(&p);
+    const bool replaced = status == RLKI_EXIT_OK && access(output, F_OK) == 0;
     if (status == RLKI_EXIT_OK && what)
         status = clean(&p, what, output);
     if (status == RLKI_EXIT_OK)
@@ -156,8 +157,8 @@ int rlki_cmd_pack(int argc, char **argv)
     }
     drop(&p);
     if (status == RLKI_EXIT_OK)
-        printf("%s: %zu recording%s, %s\n", rlki_esc(output), p.n, p.n == 1 ? "" : "s",
-               rlki_bytes(stat(output, &st) == 0 ? (uint64_t)st.st_size : 0));
+        printf("%s: %zu recording%s, %s%s\n", rlki_esc(output), p.n, p.n == 1 ? "" : "s",
+               rlki_bytes(stat(output, &st) == 0 ? (uint64_t)st.st_size : 0), replaced ? "; replaced" : "");
     return rlki_finish(status);
 }
 
@@ -193,5 +194,10 @@ int rlki_cmd_unpack(int argc, char **argv)
     if (status != RLKI_GO_ON)
         return status;
     int rc = rlk_pack_read(args[0], dir, most, show, NULL, &detail);
-    return rlki_finish(rc ? rlki_fail(args[0], rc, &detail) : RLKI_EXIT_OK);
+    if (rc == RLK_EEXIST) { /* not the pack's fault */
+        rlki_say("unpack: %s: it exists already: unpack into another directory (-o DIR)", detail.text);
+        return RLKI_EXIT_FAULT;
+    }
+    return rlki_finish(rc ? rlki_fail(rc == RLK_EPARSE || rc == RLK_ELIMIT ? args[0] : "unpack", rc, &detail)
+                          : RLKI_EXIT_OK);
 }

@@ -11,6 +11,17 @@
 
 static const char magic[] = "# rlk.plan/1";
 
+/* Is there a line that asks for something? */
+static bool asks(const char *text)
+{
+    for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        const char *first = line + strspn(line, " \t\r");
+        if (*first && *first != '\n' && *first != '#')
+            return true;
+    }
+    return false;
+}
+
 char *rlki_plan_read(const char *path)
 {
     char *text = malloc(PLAN_MAX + 2);
@@ -31,6 +42,8 @@ char *rlki_plan_read(const char *path)
         wrong = "larger than 112 KiB, more than a program can be told; leave lines out";
     else if (strncmp(text, magic, sizeof magic - 1) != 0 || strlen(text) != n)
         wrong = "no plan; rlkaudit first-diff --plan writes one";
+    else if (!asks(text))
+        wrong = "no line of it asks for anything: nothing would be kept";
     fclose(from);
     if (!wrong)
         return text;

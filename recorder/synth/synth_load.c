@@ -67,7 +67,7 @@ int rlk_synth_load(const char *path, json_t **spec, struct rlk_detail *detail)
         return RLK_OK;
     if (json_error_code(&error) == json_error_out_of_memory)
         return RLK_ENOMEM;
-    return rlk_fail(detail, RLK_EPARSE, "%s:%d:%d: %s", shown, error.line, error.column, error.text);
+    return rlk_fail(detail, RLK_EPARSE, "%s:%d:%d: no JSON: %s", shown, error.line, error.column, error.text);
 }
 
 int rlk_synth_file(const char *path, const char *dir, const struct rlk_synth_options *options,
