@@ -35,6 +35,7 @@ struct rlk_exec {
     const struct rlki_prims *prims, *provider;
     size_t used, peak;
     bool measuring;
+    bool told;   /* rlk_exec_tell is under way */
     bool silent; /* operators are neither observed nor counted: a graph is captured or filled */
     uint64_t calls;
     struct rlk_graph *graph; /* that takes the uploads of the operators */

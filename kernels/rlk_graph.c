@@ -37,7 +37,9 @@ int rlk_exec_tell(struct rlk_exec *x, int (*work)(void *), void *arg)
     only.download = x->prims->download;
     only.sync = x->prims->sync;
     const struct held was = swap(x, &only, &only, NULL, false);
+    x->told = true;
     const int rc = work(arg);
+    x->told = false;
     put_back(x, &was);
     return rc;
 }

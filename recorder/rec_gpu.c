@@ -2,6 +2,7 @@
 #include "recorder/rec_gpu.h"
 #include "recorder/rec_op.h"
 #include "store/rlk_digest_gpu.h"
+#include "store/rlk_place.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -382,6 +383,129 @@ static void launch_on(const struct rlk_tap_op *op, struct rlki_gpu *gpu, const s
     rlki_gpu_leave(&gpu->cu, pushed);
 }
 
+/* ---- held back: tensors of several operators, for one launch */
+struct held {
+    bool on;
+    struct rlki_gpu *gpu;
+    struct context *context;
+    void *stream;
+    int32_t ordinal;
+    uint32_t n;
+    struct rlk_view view[RLK_GPU_MAX_TENSORS];
+    const struct rlk_place *place[RLK_GPU_MAX_TENSORS];
+    uint64_t ticket[RLK_GPU_MAX_TENSORS];
+    struct rlk_arena arena; /* shapes, strides and placements: the operators' own are gone by then */
+};
+static _Thread_local struct held *held;
+
+/* Their events are written down already: a ticket that is given back reads as "unresolved". */
+static void held_lost(struct held *h, uint32_t first, uint32_t n)
+{
+    for (uint32_t i = first; i < first + n; i++)
+        rlki_slots_untake(h->gpu->slots, h->ticket[i]);
+}
+
+static void held_launch(struct held *h, uint32_t first, uint32_t n)
+{
+    struct rlk_detail detail = {""};
+    struct context *c = h->context;
+    int rc = try_launch(c, h->view + first, h->place + first, h->ticket + first, n, h->stream, &detail);
+    if (rc == RLK_EFULL && wait_for_room(c))
+        rc = try_launch(c, h->view + first, h->place + first, h->ticket + first, n, h->stream, &detail);
+    if (rc == RLK_OK)
+        return;
+    if (n > 1 && rc != RLK_EFULL && rc != RLK_ESTATE) { /* not all of them together */
+        held_launch(h, first, n / 2);
+        held_launch(h, first + n / 2, n - n / 2);
+        return;
+    }
+    held_lost(h, first, n);
+    if (rc == RLK_ESTATE)
+        refused(c, detail.text);
+    else if (rc != RLK_EFULL)
+        rlki_fault("gpu-layout", detail.text[0] ? detail.text : rlk_error_sentence(rc));
+}
+
+static void held_flush(struct held *h)
+{
+    int pushed = -1, capturing = 0;
+    if (!h->n)
+        return;
+    void *handle = rlki_gpu_enter(&h->gpu->cu, h->ordinal, &pushed);
+    if (!handle || h->context->reason || h->gpu->cu.stream_is_capturing(h->stream, &capturing) || capturing)
+        held_lost(h, 0, h->n);
+    else
+        held_launch(h, 0, h->n);
+    if (handle)
+        rlki_gpu_leave(&h->gpu->cu, pushed);
+    h->n = 0;
+    rlk_arena_reset(&h->arena);
+}
+
+/* The context of the batch that item begins; false: not one that can be held, it goes its own way. */
+static bool held_begins(struct held *h, struct rlki_gpu *gpu, const struct rlki_gpu_item *item)
+{
+    int pushed = -1, capturing = 0;
+    void *handle = gpu->driver ? rlki_gpu_enter(&gpu->cu, item->ordinal, &pushed) : NULL;
+    struct context *c = NULL;
+    if (handle && gpu->cu.stream_is_capturing(item->stream, &capturing) == 0 && !capturing)
+        c = context_of(gpu, handle);
+    if (handle)
+        rlki_gpu_leave(&gpu->cu, pushed);
+    h->gpu = gpu;
+    h->context = c;
+    h->stream = item->stream;
+    h->ordinal = item->ordinal;
+    return c && !__atomic_load_n(&c->reason, __ATOMIC_ACQUIRE);
+}
+
+static bool held_copy(struct held *h, const struct rlki_gpu_item *item)
+{
+    const size_t bytes = item->view.ndim * sizeof(uint64_t);
+    uint64_t *shape = rlk_arena_alloc(&h->arena, bytes + 1, _Alignof(uint64_t));
+    int64_t *strides = item->view.strides ? rlk_arena_alloc(&h->arena, bytes + 1, _Alignof(int64_t)) : NULL;
+    const struct rlk_place *place = item->place ? rlk_place_copy(&h->arena, item->place) : NULL;
+    if (!shape || (item->view.strides && !strides) || (item->place && !place))
+        return false;
+    memcpy(shape, item->view.shape, bytes);
+    if (strides)
+        memcpy(strides, item->view.strides, bytes);
+    h->view[h->n] = item->view;
+    h->view[h->n].shape = shape;
+    h->view[h->n].strides = strides;
+    h->place[h->n] = place;
+    return true;
+}
+
+/* false: it is to be digested at once. */
+static bool hold_item(struct rlk_tap_op *op, struct rlki_gpu *gpu, const struct rlki_gpu_item *item)
+{
+    struct held *h = held;
+    const uint64_t elements = elements_of(&item->view);
+    if (h->n == RLK_GPU_MAX_TENSORS || (h->n && (h->stream != item->stream || h->ordinal != item->ordinal)))
+        held_flush(h);
+    if ((!h->n && !held_begins(h, gpu, item)) || rlk_gpu_digest_plan(&item->view, item->place, NULL) != RLK_OK ||
+        !held_copy(h, item))
+        return false;
+    if (!rlki_slots_take(gpu->slots, &h->ticket[h->n], &elements, 1, (uint32_t)(h->context - gpu->context)))
+        return false;
+    tensor_of(op, item)->ticket = h->ticket[h->n];
+    h->n++;
+    return true;
+}
+
+void rlki_gpu_hold(bool on)
+{
+    if (on && !held)
+        held = calloc(1, sizeof *held); /* the thread's, for good; without memory: as if nobody had asked */
+    if (!held)
+        return;
+    own(true);
+    held_flush(held);
+    own(false);
+    held->on = on;
+}
+
 bool rlki_gpu_add(struct rlk_tap_op *op, enum rlk_role role, uint32_t index, const struct rlk_tap_tensor *from,
                   struct rlk_tensor *out)
 {
@@ -420,7 +544,12 @@ void rlki_gpu_launch(struct rlk_tap_op *op)
     }
     own(true);
     for (uint32_t i = 0, j; i < n; i = j) {
-        for (j = i + 1; j < n && op->gpu[j].stream == op->gpu[i].stream && op->gpu[j].ordinal == op->gpu[i].ordinal;)
+        if (held && held->on && hold_item(op, gpu, &op->gpu[i])) {
+            j = i + 1;
+            continue;
+        }
+        for (j = i + 1; !(held && held->on) && j < n && op->gpu[j].stream == op->gpu[i].stream &&
+                        op->gpu[j].ordinal == op->gpu[i].ordinal;)
             j++;
         launch_on(op, gpu, &op->gpu[i], j - i);
     }

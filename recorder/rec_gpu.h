@@ -41,6 +41,8 @@ bool rlki_gpu_add(struct rlk_tap_op *op, enum rlk_role role, uint32_t index, con
                   struct rlk_tensor *out);
 /* Enqueues what was gathered; afterwards each such tensor is PENDING with a ticket, or NOT_DIGESTED. */
 void rlki_gpu_launch(struct rlk_tap_op *op);
+/* While on, what rlki_gpu_launch would enqueue on this thread waits for more, up to a launch's worth, or for off. */
+void rlki_gpu_hold(bool on);
 /* Tickets of tensors that go to no writer. */
 void rlki_gpu_forget(struct rlki_rec *state, const struct rlk_tensor *tensors, uint32_t n);
 /* The bytes of a device tensor's storage between its first and its last element, copied to the host in stream order

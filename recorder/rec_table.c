@@ -257,6 +257,11 @@ static void tap_op_run(struct rlk_tap_op *op)
     BORDER(usable_op(op), rlki_gpu_launch(op));
 }
 
+static void tap_hold(bool on)
+{
+    BORDER(true, rlki_gpu_hold(on));
+}
+
 static struct rlk_tap_api table = {
     .abi = RLK_TAP_ABI,
     .ctx = tap_ctx,
@@ -293,10 +298,11 @@ static struct rlk_tap_api table = {
     .finish = tap_finish,
     .op_run = tap_op_run,
     .unseen_launches = tap_unseen_launches,
+    .hold = tap_hold,
 };
 
 /* Callers of an older ABI show a tensor that ends earlier: nothing behind it may be read. */
-static struct rlk_tap_api table1, table2;
+static struct rlk_tap_api table1, table2, table3;
 
 static struct rlk_tap_tensor longer(const struct rlk_tap_tensor *tensor, size_t bytes)
 {
@@ -345,6 +351,9 @@ static void start(void)
     table1.op_run = NULL;
     table_of2();
     table1.unseen_launches = table2.unseen_launches = NULL;
+    table3 = table;
+    table3.abi = 3;
+    table1.hold = table2.hold = table3.hold = NULL;
     errno = saved;
 }
 
@@ -356,7 +365,7 @@ const struct rlk_tap_api *rlk_tap_table(uint32_t abi)
     if (abi < 1 || abi > RLK_TAP_ABI)
         return NULL;
     pthread_once(&once, start);
-    return abi == 1 ? &table1 : abi == 2 ? &table2 : &table;
+    return abi == 1 ? &table1 : abi == 2 ? &table2 : abi == 3 ? &table3 : &table;
 }
 
 /* After the program's own exit handlers: what they record is still kept. */

@@ -69,7 +69,7 @@ enum rlk_tap_device {
     RLK_TAP_CUDA = 1,
 };
 
-#define RLK_TAP_ABI 3u     /* 1, 2: the same without what is marked; a recorder serves all of them */
+#define RLK_TAP_ABI 4u     /* 1 to 3: the same without what is marked; a recorder serves all of them */
 struct rlk_tap_api { /* what the recorder's library exports as rlk_tap_table(RLK_TAP_ABI) */
     uint32_t abi;
     enum rlk_tap_level level;
@@ -118,6 +118,10 @@ struct rlk_tap_api { /* what the recorder's library exports as rlk_tap_table(RLK
     /* Since ABI 3. How many kernels, graphs and copies the process has launched outside of any operator so far: while it
      * stands still, nothing but recorded operators wrote to a device. UINT64_MAX: nobody counts. */
     uint64_t (*unseen_launches)(void);
+    /* Since ABI 4. From hold(true) to hold(false), the digests of device tensors that this thread shows are enqueued
+     * together, 128 a launch, at the latest by hold(false), rather than operator by operator. The caller promises that
+     * until then nothing is enqueued that writes to them. */
+    void (*hold)(bool on);
 };
 
 /* The recorder's table, or NULL when nobody records. Cheap; opens the recorder on the first call in the process. */

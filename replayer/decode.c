@@ -121,7 +121,12 @@ int rlki_decode(struct rlki_turn *t, int n)
     int rc = make_ready(t, n);
     for (int at = 0; !rc && at < n; at += RLKI_CAPTURE)
         rc = part(t, at, n - at < RLKI_CAPTURE ? n - at : RLKI_CAPTURE);
-    return rc ? rc : rlk_exec_tell(&t->run->x, replayed, t);
+    if (rc)
+        return rc;
+    rlki_rec_hold(t->run, true);
+    rc = rlk_exec_tell(&t->run->x, replayed, t);
+    rlki_rec_hold(t->run, false);
+    return rc;
 }
 
 void rlki_decoder_release(struct rlk_train *run)

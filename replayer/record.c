@@ -296,6 +296,8 @@ static void heard_tensor(void *self, const struct rlk_op_event *event, const str
         return;
     struct rlki_known *k = t->data && t->output ? known(&run->rec, t->data) : NULL;
     const bool sums = samples_begin(&run->rec, t->by_token && !run->in_rollout);
+    if (t->output && !run->rec.holding && !run->rec.muted)
+        rlki_rec_hold(run, true);
     if (run->rec.op[event->rank])
         tell(run, run->rec.op[event->rank], t->name, t->type, t->data, &t->at, t->output, true);
     else if (k)
@@ -340,12 +342,23 @@ static void heard_end(void *self, const struct rlk_op_event *event)
     if (!r->tap || ours(event->op))
         return;
     r->extras = r->attrs = 0; /* every rank has begun by now */
+    const struct rlk_world *w = run->in_rollout ? &run->roll : &run->train;
     if (r->muted)
         return;
-    combines(run, run->in_rollout ? &run->roll : &run->train, event->rank, event->groups);
+    combines(run, w, event->rank, event->groups);
     r->tap->op_end(r->op[event->rank]);
     r->op[event->rank] = NULL;
     r->tap->module_end(r->ctx[event->rank]);
+    if (event->rank == w->rank[w->held - 1] && !run->x.told)
+        rlki_rec_hold(run, false); /* the next operator may write to what this one has written */
+}
+
+void rlki_rec_hold(struct rlk_train *run, bool on)
+{
+    struct rlki_rec *r = &run->rec;
+    if (r->tap && r->ordinal >= 0 && r->tap->hold)
+        r->tap->hold(on);
+    r->holding = on;
 }
 
 void rlki_rec_also(struct rlk_train *run, const struct rlki_named *t, const struct rlki_ptrs *data)

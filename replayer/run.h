@@ -104,6 +104,7 @@ struct rlki_rec {
     size_t nknown, room;
     bool failed;
     bool muted;    /* what happens is not told, only kept account of */
+    bool holding;  /* digests on the device wait for one another */
     int ordinal;   /* of the device whose tensors the recorder digests there; -1 = they are copied to the host */
     void *staging; /* host copy of the tensor that is told, where it is on a device and cannot be digested there */
     size_t staged;
@@ -175,6 +176,9 @@ void rlki_rec_metric(struct rlk_train *run, const char *name, double value);
 void rlki_rec_readbacks(struct rlk_train *run);
 void rlki_rec_request(struct rlk_train *run, int sample);
 
+/* Device tensors that are told from here on are digested together, at the latest when it goes off: nothing writes to
+ * them until then. The outputs of all ranks of an operator are. */
+void rlki_rec_hold(struct rlk_train *run, bool on);
 /* What record.c knows of the buffer at `data`; NULL = nothing. */
 struct rlki_known *rlki_rec_known(struct rlk_train *run, const void *data);
 

@@ -123,6 +123,19 @@ static void order(void **state)
     run_release(&r);
 }
 
+static void held(void **state)
+{
+    (void)state;
+    struct run r;
+    struct seen s;
+    run(&r, &s, "held", NULL);
+    assert_string_equal(r.err, "");
+    assert_int_equal(s.nnot, 0);
+    assert_int_equal(s.paired, 501);
+    assert_int_equal(s.references, 500);
+    run_release(&r);
+}
+
 static void stall(void **state)
 {
     (void)state;
@@ -352,11 +365,12 @@ static void odd(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values),   cmocka_unit_test(order),         cmocka_unit_test(stall),
-        cmocka_unit_test(hang),     cmocka_unit_test(late),          cmocka_unit_test(memory),
-        cmocka_unit_test(capture),  cmocka_unit_test(broken),        cmocka_unit_test(contexts),
-        cmocka_unit_test(threads),  cmocka_unit_test(autotune),      cmocka_unit_test(payload),
-        cmocka_unit_test(odd),      cmocka_unit_test(every),         cmocka_unit_test(keep_last),
-        cmocka_unit_test(max_size), cmocka_unit_test(payload_order), cmocka_unit_test(destroyed)};
+        cmocka_unit_test(values),    cmocka_unit_test(order),    cmocka_unit_test(held),
+        cmocka_unit_test(stall),     cmocka_unit_test(hang),     cmocka_unit_test(late),
+        cmocka_unit_test(memory),    cmocka_unit_test(capture),  cmocka_unit_test(broken),
+        cmocka_unit_test(contexts),  cmocka_unit_test(threads),  cmocka_unit_test(autotune),
+        cmocka_unit_test(payload),   cmocka_unit_test(odd),      cmocka_unit_test(every),
+        cmocka_unit_test(keep_last), cmocka_unit_test(max_size), cmocka_unit_test(payload_order),
+        cmocka_unit_test(destroyed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -164,6 +164,34 @@ static void many(void *stream, const char *name, int n, const uint8_t *bytes, si
     tap->op_end(op);
 }
 
+/* Tensors of many operators, in few launches; a reference to one that is held; another stream in between. */
+static void held(void)
+{
+    const size_t size = 1 << 16;
+    void *stream[2] = {fake_stream_new(), fake_stream_new()};
+    uint8_t *bytes = fill(size, 5);
+    tap->hold(true);
+    for (uint64_t i = 0; i < 500; i++) {
+        const struct spec s = {
+            .name = "x", .dtype = RLK_BF16, .ndim = 2, .shape = {i % 9 + 1, 16}, .dense = true, .offset = i};
+        struct rlk_tap_op *op = tap->op_begin(tap->ctx(0), "held", NULL);
+        struct rlk_tap_tensor t = tensor(&s, bytes, size, stream[i / 200 % 2]);
+        t.generation = generation + i;
+        t.version = 1;
+        both(op, false, t, NULL);
+        tap->op_end(op);
+        op = tap->op_begin(tap->ctx(0), "reads", NULL);
+        tap->op_in(op, &t);
+        tap->op_end(op);
+    }
+    tap->hold(false);
+    struct rlk_tap_op *op = tap->op_begin(tap->ctx(0), "after", NULL);
+    const struct spec s = {.name = "x", .dtype = RLK_FP32, .ndim = 1, .shape = {9}, .dense = true};
+    both(op, false, tensor(&s, bytes, size, stream[0]), NULL);
+    tap->op_end(op);
+    tap->hold(false); /* without a begin: nothing */
+}
+
 /* A device that stalls: 34,000 results outstanding, then it goes on. */
 static void stall(void)
 {
@@ -444,23 +472,12 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } scenarios[] = {{"values", values},
-                     {"order", order},
-                     {"stall", stall},
-                     {"hang", hang},
-                     {"late", late},
-                     {"memory", memory},
-                     {"pinned", memory},
-                     {"capture", capture},
-                     {"broken", broken},
-                     {"contexts", contexts},
-                     {"threads", threads},
-                     {"autotune", autotune},
-                     {"payload", payload},
-                     {"odd", odd},
-                     {"steps", steps},
-                     {"bound", bound},
-                     {"payload.order", payload_order},
+    } scenarios[] = {{"values", values},      {"order", order},       {"held", held},
+                     {"stall", stall},        {"hang", hang},         {"late", late},
+                     {"memory", memory},      {"pinned", memory},     {"capture", capture},
+                     {"broken", broken},      {"contexts", contexts}, {"threads", threads},
+                     {"autotune", autotune},  {"payload", payload},   {"odd", odd},
+                     {"steps", steps},        {"bound", bound},       {"payload.order", payload_order},
                      {"destroyed", destroyed}};
     tap = rlk_tap();
     if (!tap || argc < 2)
