@@ -20,6 +20,7 @@ struct loop {
     uint64_t generation;
     uint64_t blocked_since; /* 0 = the oldest event is not waiting for a digest */
     uint64_t last_commit, last_progress;
+    uint64_t blind_since;          /* 0 = it knows all producers */
     uint64_t flush_to, flush_mark; /* as of refresh(): what was put before then is taken by the drain that follows */
     bool closing, late;
 };
@@ -319,6 +320,18 @@ static void fill_hole(struct loop *l)
     w->merged++;
 }
 
+/* Without memory for the list of producers nothing is taken. While closing that cannot go on for ever: what they still
+ * hold is lost, and said. */
+static bool give_up(struct loop *l, bool ok, uint64_t now)
+{
+    const struct rlk_detail why = {"out of memory: events that were not yet taken are lost"};
+    l->blind_since = ok ? 0 : l->blind_since ? l->blind_since : now;
+    if (ok || !l->closing || now - l->blind_since < HOLE_NS)
+        return false;
+    set_fault(l->w, RLK_ENOMEM, &why, RLKI_FAULT);
+    return true;
+}
+
 static void finish(struct rlk_writer *w, struct loop *l)
 {
     struct rlk_detail detail = {""};
@@ -369,9 +382,9 @@ void *rlki_writer_main(void *writer)
             l.flush_mark > w->flushed && w->merged >= l.flush_to; /* `flushed` is written by this thread only */
         if (full || flush || now - l.last_commit >= every)
             commit(&l, false);
-        if (l.closing && ok && empty)
+        if ((l.closing && ok && empty) || give_up(&l, ok, now))
             break;
-        if (l.closing && taken == 0)
+        if (l.closing && ok && taken == 0)
             fill_hole(&l);
         if (taken == 0 && !full)
             nap(w, l.blocked_since || l.closing ? 500000 : IDLE_NS);

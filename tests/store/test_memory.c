@@ -116,6 +116,30 @@ static void writer(void **state)
     drop_dir(base);
 }
 
+/* Memory that is gone and stays away: the writer still comes to an end. */
+static void writer_for_good(void **state)
+{
+    (void)state;
+    char base[256], dir[300];
+    int closed, refused = 0;
+    fresh_dir(base, "gone");
+    snprintf(dir, sizeof dir, "%s/w0", base);
+    alloc_restore();
+    assert_int_equal(write_some(dir, &closed), RLK_OK);
+    const long all = alloc_calls(), step = 1;
+    for (long n = 1; n <= all; n += step) {
+        snprintf(dir, sizeof dir, "%s/w%ld", base, n);
+        alloc_fail(n, ALLOC_ALL);
+        alarm(25);
+        write_some(dir, &closed);
+        alarm(0);
+        alloc_restore();
+        refused += closed != RLK_OK;
+    }
+    assert_true(refused > 10);
+    drop_dir(base);
+}
+
 static int ignore_place(void *context, const char *place)
 {
     (void)context, (void)place;
@@ -175,6 +199,7 @@ static void archive(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(reader), cmocka_unit_test(writer), cmocka_unit_test(archive)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(reader), cmocka_unit_test(writer),
+                                       cmocka_unit_test(writer_for_good), cmocka_unit_test(archive)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
