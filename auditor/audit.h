@@ -295,6 +295,9 @@ int rlki_weights(struct rlki_audit *audit, struct rlki_unit *unit);
 
 /* compare.c */
 bool rlki_is_parameter_name(const char *name);
+#define RLKI_LEVEL_OP 3
+/* Rank of a capture level: what the coarser records, both do. */
+int rlki_level_of(const struct rlki_side *side);
 bool rlki_is_gradient_name(const char *name);
 bool rlki_is_token_ids(const struct rlki_ev *ev, const struct rlk_tensor *tensor);
 /* Checks the dtype and shape of parameters; notes a source that differs. true = the audit is over (not comparable). */
@@ -305,6 +308,12 @@ int rlki_check_lone_parameters(struct rlki_audit *audit, const struct rlki_unit 
 bool rlki_source_differs(struct rlki_audit *audit, const struct rlki_ev *a, const struct rlki_ev *b,
                          const struct rlk_tensor *ta, const struct rlk_tensor *tb);
 void rlki_count_ops(struct rlki_audit *audit, const struct rlki_unit *unit);
+/* Below the operators nothing links a tensor to what made it: does something that differs stand before this event in
+ * its process, at such a level? Then what differs here may come of it. */
+bool rlki_unlinked(const struct rlki_audit *audit, const struct rlki_ev *a);
+bool rlki_below_operators(const struct rlki_audit *audit); /* is a side recorded at such a level? */
+/* Does this event count there? An operator does not where the levels differ: each level has its own. */
+bool rlki_counts_op(const struct rlki_audit *audit, const struct rlk_event *event);
 int rlki_check_overlap(struct rlki_audit *audit);
 /* An event without counterpart: listed, and a difference if it is a loss, gradient, parameter or weights event. */
 int rlki_lone(struct rlki_audit *audit, int side, const struct rlki_ev *ev, const struct rlki_at *anchor);

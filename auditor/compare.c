@@ -127,25 +127,43 @@ bool rlki_source_differs(struct rlki_audit *audit, const struct rlki_ev *a, cons
     return true;
 }
 
+bool rlki_counts_op(const struct rlki_audit *audit, const struct rlk_event *event)
+{
+    const int a = rlki_level_of(&audit->side[0]), b = rlki_level_of(&audit->side[1]);
+    if (event->kind == RLK_EV_OP && a != b)
+        return false; /* each level has operators of its own: "module", "step.grads" */
+    return event->kind == RLK_EV_OP || event->kind == RLK_EV_COLLECTIVE || event->kind == RLK_EV_COPY;
+}
+
 void rlki_count_ops(struct rlki_audit *audit, const struct rlki_unit *unit)
 {
     for (int s = 0; s < 2; s++)
         for (size_t i = 0; i < unit->n[s]; i++) {
             const struct rlki_ev *ev = &unit->ev[s][i];
-            if (ev->e.kind == RLK_EV_OP || ev->e.kind == RLK_EV_COLLECTIVE || ev->e.kind == RLK_EV_COPY)
+            if (rlki_counts_op(audit, &ev->e))
                 rlki_hash_put(&audit->ops[s], rlki_mix(rlki_mix(19, ev->module), ev->op), 1);
         }
 }
 
-/* Rank of a capture level: what the coarser records, both do. */
-static int level_of(const struct rlki_side *side)
+int rlki_level_of(const struct rlki_side *side)
 {
     static const char *const levels[] = {"launch", "step", "module", "op", "buffer"};
     const char *level = json_string_value(json_object_get(side->manifest, "level"));
     for (int i = 0; level && i < 5; i++)
         if (strcmp(level, levels[i]) == 0)
-            return i == 4 ? 3 : i;
-    return 3;
+            return i == 4 ? RLKI_LEVEL_OP : i;
+    return RLKI_LEVEL_OP;
+}
+
+bool rlki_unlinked(const struct rlki_audit *audit, const struct rlki_ev *a)
+{
+    const uint64_t first = audit->side[0].env[a->env].first_diff;
+    return first && first - 1 < a->e.seq && rlki_below_operators(audit);
+}
+
+bool rlki_below_operators(const struct rlki_audit *audit)
+{
+    return rlki_level_of(&audit->side[0]) < RLKI_LEVEL_OP || rlki_level_of(&audit->side[1]) < RLKI_LEVEL_OP;
 }
 
 static int count_event(void *context, const struct rlk_event *event)
@@ -154,7 +172,7 @@ static int count_event(void *context, const struct rlk_event *event)
         struct rlki_audit *audit;
         int side;
     } *count = context;
-    if (event->autotune || (event->kind != RLK_EV_OP && event->kind != RLK_EV_COLLECTIVE && event->kind != RLK_EV_COPY))
+    if (event->autotune || !rlki_counts_op(count->audit, event))
         return 0;
     uint32_t module =
         rlki_map_module(count->audit, count->side, rlki_names_id(&count->audit->names, event->who.module));
@@ -199,7 +217,7 @@ static bool overlap_enough(const struct rlki_audit *audit)
         if (audit->ops[0].key[i] && rlki_hash_get(&audit->ops[1], audit->ops[0].key[i], NULL))
             both++;
     uint64_t larger = n[0] > n[1] ? n[0] : n[1];
-    int la = level_of(&audit->side[0]), lb = level_of(&audit->side[1]);
+    int la = rlki_level_of(&audit->side[0]), lb = rlki_level_of(&audit->side[1]);
     if (la != lb) /* the coarser one's set is what both levels record */
         larger = la < lb ? n[0] : n[1];
     for (int s = 0; s < 2; s++) /* what a side that ends in this step did not come to is nobody's difference */
@@ -270,7 +288,7 @@ int rlki_lone(struct rlki_audit *audit, int side, const struct rlki_ev *ev, cons
         rlki_skip(audit, "truncated-end", ev->e.ntensors);
         return RLK_OK;
     }
-    int la = level_of(&audit->side[0]), lb = level_of(&audit->side[1]);
+    int la = rlki_level_of(&audit->side[0]), lb = rlki_level_of(&audit->side[1]);
     bool both_record = la == lb || ev->e.kind == RLK_EV_WEIGHTS || ev->e.kind == RLK_EV_METRIC;
     if (complete && both_record && !audit->opt.phases && counts_when_missing(ev, &tensor)) {
         struct rlki_found *found = side == 0 ? rlki_found_add(audit, ev, NULL, tensor, NULL, RLKI_ROOT_TRUE)

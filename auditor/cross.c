@@ -76,7 +76,7 @@ static int read_node(struct rlki_cross *cross, int side, const struct rlki_node 
                 strcmp(ev.e.who.phase, rlki_names_text(&audit->names, node->phase)) != 0 ||
                 strcmp(ev.e.who.module, rlki_names_text(&audit->names, node->module)) != 0)
                 continue;
-            if (audit->in_first_step)
+            if (audit->in_first_step && rlki_counts_op(audit, &ev.e))
                 rlki_hash_put(&audit->ops[side], rlki_mix(rlki_mix(19, ev.module), ev.op), 1);
             rc = rlki_parts_of(audit, &cross->parts, side, &ev, counts);
         }

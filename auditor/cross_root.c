@@ -175,6 +175,10 @@ static int report(struct rlki_cross *cross, const struct rlki_differing *d, cons
         return RLK_OK;
     }
     bool in = d->first[0]->role == RLK_ROLE_IN, source = in && !v->produced;
+    if ((source || (a.e.kind == RLK_EV_WEIGHTS && !v->produced)) && ta && tb && rlki_unlinked(audit, &a)) {
+        rlki_count_down(audit, &a);
+        return RLK_OK;
+    }
     if ((source || a.e.kind == RLK_EV_WEIGHTS) && ta && tb) {
         rlki_check_parameter(audit, &a, &b, ta, tb);
         bool first_write = a.e.kind != RLK_EV_WEIGHTS || (!v->produced && strcmp(a.e.u.weights.side, "rollout") != 0);

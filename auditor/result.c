@@ -452,6 +452,12 @@ static int roots_json(struct rlki_audit *audit, const struct rlki_found *first, 
 
 static void completeness_notes(struct rlki_audit *audit)
 {
+    const char *level[2];
+    for (int s = 0; s < 2; s++)
+        level[s] = json_string_value(json_object_get(audit->side[s].manifest, "level"));
+    if (level[0] && level[1] && strcmp(level[0], level[1]) != 0)
+        rlki_note(audit, "recorded at other levels (%.20s, %.20s): only what both record was compared", level[0],
+                  level[1]);
     for (int s = 0; s < 2; s++) {
         char seal[4200];
         snprintf(seal, sizeof seal, "%.4000s/SEAL", rlk_recording_path(audit->side[s].recording));
@@ -462,6 +468,9 @@ static void completeness_notes(struct rlki_audit *audit)
         if (!audit->side[s].complete)
             rlki_note(audit, "%c is incomplete: %s", s ? 'B' : 'A', audit->side[s].why);
     }
+    if (audit->downstream && rlki_below_operators(audit))
+        rlki_note(audit, "recorded below the level of operators: what differs behind a process's first difference is "
+                         "taken to follow from it");
     if (audit->total_inserted || audit->total_deleted)
         rlki_note(audit, "%llu events only in B, %llu only in A: not differences by themselves",
                   (unsigned long long)audit->total_inserted, (unsigned long long)audit->total_deleted);

@@ -135,6 +135,10 @@ int rlki_judge_input(struct rlki_audit *audit, const struct rlki_ev *a, const st
         *out = RLKI_INPUT_DOWN; /* not comparable; or allowed, and what follows from it is downstream */
         return RLK_OK;
     }
+    if (source && rlki_unlinked(audit, a)) {
+        *out = RLKI_INPUT_DOWN;
+        return RLK_OK;
+    }
     struct rlki_found *found = rlki_found_add(audit, a, b, ta, tb, unsure ? RLKI_ROOT_UNKNOWN : RLKI_ROOT_TRUE);
     if (found) {
         found->source = source;
@@ -287,7 +291,7 @@ static int judge_pair(struct rlki_audit *audit, struct rlki_ev *a, struct rlki_e
     rc = judge_rng(audit, a, b, &rng, &again);
     if (rc || rlki_stop(audit))
         return rc;
-    if (down || again) {
+    if (down || again || (a->e.kind != RLK_EV_METRIC && rlki_unlinked(audit, a))) {
         rlki_count_down(audit, a);
         return RLK_OK;
     }

@@ -348,6 +348,8 @@ void rlki_side_mark(struct rlki_side *side, uint32_t env, uint64_t seq, uint32_t
     struct rlki_env_state *state = &side->env[env];
     if (mark == RLKI_MARK_EQUAL)
         return;
+    if (mark == RLKI_MARK_DIFF && (!state->first_diff || seq < state->first_diff - 1))
+        state->first_diff = seq + 1;
     rlki_bits_set(mark == RLKI_MARK_DIFF ? &state->diff : mark == RLKI_MARK_DARK ? &state->dark : &state->lone, seq);
     if (noutputs > 1) {
         rlki_bits_set(&state->many, seq);

@@ -19,6 +19,7 @@ struct rlki_env_state {
     struct rlki_bits lone, dark, diff;
     struct rlki_bits many;  /* several outputs: which of them differ stands in `which` */
     struct rlki_hash which; /* (seq, output, mark) */
+    uint64_t first_diff;    /* 1 + the lowest seq with an output that differs; 0: none */
 };
 
 /* Totals of one (step, rank) in one environment. */

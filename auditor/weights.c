@@ -141,8 +141,12 @@ static int judge_trainer(struct rlki_audit *audit, const struct rlki_ev *a, cons
         *out = RLKI_INPUT_DOWN;
     else if (one == RLKI_MAYBE || two == RLKI_MAYBE || unsure)
         *out = RLKI_INPUT_UNKNOWN;
+    else if (!va.has_producer && !vb.has_producer && rlki_unlinked(audit, a))
+        *out = RLKI_INPUT_DOWN;
     else if (!va.has_producer && !vb.has_producer && rlki_source_differs(audit, a, b, ta, tb))
         *out = RLKI_INPUT_DOWN;
+    else if (!(va.has_producer && vb.has_producer) && rlki_below_operators(audit))
+        *out = RLKI_INPUT_UNKNOWN;
     return RLK_OK;
 }
 
