@@ -48,6 +48,7 @@ print(x.sum().item())
 """)
         self.assertEqual((run.rc, run.out), (0, "8.0\n"), run.err)
         self.assertEqual(sorted(("aten::add" in {e.op for e in events}) for events in run.processes.values() if events), [False, True])
+        self.assertEqual(run.marks.count("#finish"), 1)  # of the child: the recorder does not see it leave
 
     def test_interpreters_that_ignore_the_environment(self):
         for flag in ("-S", "-I", "-E"):

@@ -255,6 +255,14 @@ class Adapter:
         util.register_after_fork(self, child)
         if process.parent_process() is not None:
             child(self)
+        leave = os._exit
+
+        @functools.wraps(leave)
+        def _exit(status):
+            self.close()
+            leave(status)
+
+        os._exit = _exit  # of a bare fork, or of a runtime that is in a hurry
 
     def close(self):
         try:

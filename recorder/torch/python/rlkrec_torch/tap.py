@@ -3,7 +3,7 @@ import ctypes
 import os
 from ctypes import POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 
-ABI = 3
+ABI = 4
 OWN_RANK = 0xFFFFFFFF
 DIGESTED, UNDEFINED, NOT_DIGESTED = 0, 2, 3  # enum rlk_tensor_state
 RNG = 5  # enum rlk_event_kind
