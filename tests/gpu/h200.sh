@@ -6,7 +6,7 @@
 #                            RLK_TARGET_INCLUDE: headers of the machine's Python (default: that one's own)
 #   h200.sh run DIR OUT [STAGE]...  runs the stages named (all), a few lines each, everything else in OUT. Exit 0: all as they
 #                            should be. RLK_SECONDS: when to stop starting things (default 300)
-# Stages: doctor grpo levels train repeat graph tensors options payload capture profile sanitize tools digest launches, all at
+# Stages: doctor grpo levels train repeat graph tensors options payload capture profile sanitize tools sticky fresh digest launches, all at
 # once; plan, from train's recordings; times, alone.
 # For a rehearsal without a GPU: RLK_DEVICE=cpu (what needs CUDA is skipped), RLK_INSIDE="env NAME=VALUE..." in front of each
 # recorded program, RLK_PYTHON, RLK_SLOW=N (every limit N times as long).
@@ -168,6 +168,16 @@ start_tools() { # who else takes CUPTI
     [ -z "$(tool nsys)" ] || rec tools.nsys 100 "" "$(tool nsys)" profile -o "$work/nsys" "$python" "$dir/sanitize.py"
     [ -z "$(tool cuda-gdb)" ] || rec tools.gdb 100 "" "$(tool cuda-gdb)" -batch -ex run --args "$python" "$dir/sanitize.py"
 }
+start_sticky() {
+    on_gpu sticky || return 0
+    bg sticky.plain 60 "$python" "$dir/sticky.py"
+    rec sticky 60 "" "$python" "$dir/sticky.py"
+}
+start_fresh() {
+    on_gpu fresh || return 0
+    rec fresh.a 60 "" "$python" "$dir/fresh.py" 5
+    rec fresh.b 60 "" "$python" "$dir/fresh.py" 90
+}
 start_digest() { on_gpu digest && bg digest 60 "$dir/gpu.digest"; }
 start_launches() { on_gpu launches && bg launches 60 "$python" "$dir/launches.py" --rlkrec "$rlkrec" --program "$dir/cuda_raw"; }
 on_gpu() { [ "$device" = cuda ] || { say "$1: skipped, no CUDA"; false; }; }
@@ -198,7 +208,7 @@ run() {
     chmod +x "$dir"/tree/bin/* "$dir"/gpu.digest "$dir"/cuda_raw 2>/dev/null
     grpo="$dir/hf_qwen3_grpo.py --device $device" train="$dir/hf_qwen3_train.py --device $device --steps 13"
     [ "$device" = cuda ] || { grpo="$grpo --layers 1 --new 4 --prompts 1" train="$dir/hf_qwen3_train.py --device $device --steps 2 --layers 1 --hidden 128 --seq 32 --batch 2"; }
-    local at_once="doctor grpo levels train repeat graph tensors options payload capture profile sanitize tools digest launches"
+    local at_once="doctor grpo levels train repeat graph tensors options payload capture profile sanitize tools sticky fresh digest launches"
     [ $# -gt 0 ] || set -- $at_once plan times
     local asked=" $* " s
     stage prepare 60 "$python" "$dir/prepare.py" "$dir" || tail -3 "$out/prepare.log"

@@ -275,6 +275,24 @@ def tools():
             check(facts["coverage"]["tensors"] > 5 and not {k: v for k, v in facts["coverage"]["not_digested"].items() if k not in FINE}, f"{name}: {facts['coverage']['tensors']} tensors digested")
 
 
+def sticky():
+    """The program's own CUDA error reaches it as it would have; the recording says what it lost."""
+    plain = out("sticky.plain")
+    check("assert" in plain and out("sticky") == plain, f"told the same: {out('sticky').splitlines()} {'' if out('sticky') == plain else plain}")
+    facts = info("sticky")
+    if facts:
+        print(f"  sticky: {facts['coverage']['tensors']} tensors, not digested {facts['coverage']['not_digested']}, {[v[:90] for k, v in meta(facts).items() if 'fault' in k]}")
+
+
+def fresh():
+    check(out("fresh.a") == out("fresh.b") != "", f"prints the same: {out('fresh.a').strip()}")
+    rc, found = diff("fresh.a", "fresh.b")
+    roots = [(d["root"], d["op"], d["role"], d["index"]) for d in found.get("roots", [])]
+    check(rc in (0, 1) and not any(r[0] is True for r in roots), f"no root is called true: exit {rc}, {roots}")
+    marked = [x for x in events("fresh.a") if "undefined(uninitialized)" in x]
+    check(len(marked) == 2, f"{len(marked)} inputs undefined: {[re.sub(' .*? op ', ' op ', m)[:100] for m in marked]}")
+
+
 def repeat():
     path = OUT / "repeat.json"
     if not path.exists():
