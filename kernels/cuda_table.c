@@ -6,8 +6,11 @@
     .copy = rlki_cuda_copy, .zero = rlki_cuda_zero, .sync = rlki_cuda_sync, .rows = rlki_cuda_rows
 #define X(op, type) .op = rlki_cuda_##op,
 
-const struct rlki_prims rlki_prims_cuda = {
-    .isa = "cuda", MEMORY, RLKI_CUDA_OPS(X).gemm_leaves = rlki_cuda_gemm_leaves, .math = rlki_cuda_math};
+const struct rlki_prims rlki_prims_cuda = {.isa = "cuda",
+                                           MEMORY,
+                                           RLKI_CUDA_OPS(X).gemm_leaves = rlki_cuda_gemm_leaves,
+                                           .entropy = rlki_cuda_entropy,
+                                           .math = rlki_cuda_math};
 
 const struct rlki_prims rlki_prims_cuda_provider = {.isa = "cuda-provider",
                                                     MEMORY,
@@ -34,4 +37,5 @@ const struct rlki_prims rlki_prims_cuda_provider = {.isa = "cuda-provider",
                                                     .cells = rlki_cuda_cells,
                                                     .sum = rlki_cuda_sum,
                                                     .sample = rlki_cuda_sample,
+                                                    .entropy = rlki_cuda_entropy,
                                                     .math = rlki_cuda_math};

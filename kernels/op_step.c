@@ -289,11 +289,8 @@ int rlk_adamw_param(struct rlk_world *w, const struct rlk_adamw *o, const struct
 
 int rlk_entropy_rows(struct rlk_exec *x, int64_t rows, int64_t vocab, const float *y, double *out)
 {
-#ifdef RLK_HAVE_CUDA
-    if (x->device == RLK_DEVICE_CUDA)
-        return rlki_cuda_entropy(x, rows, vocab, y, out);
-#endif
-    (void)x;
+    if (x->prims->entropy)
+        return x->prims->entropy(x, rows, vocab, y, out);
     for (int64_t r = 0; r < rows; r++) {
         out[r] = 0.0;
         for (int64_t v = r * vocab; v < (r + 1) * vocab; v++)

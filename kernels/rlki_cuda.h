@@ -49,6 +49,8 @@ RLKI_CUDA_OPS(X)
 int rlki_cuda_gemm_thin(struct rlk_exec *x, const struct rlki_gemm *g);
 int rlki_cuda_gemm_leaves(struct rlk_exec *x, const struct rlki_gemm *g, int leaves, float *const *c);
 
+int rlki_cuda_entropy(struct rlk_exec *x, int64_t rows, int64_t vocab, const float *y, double *out);
+
 /* The provider's: cuBLAS by its own choice, fast intrinsics, folds. */
 int rlki_cublas_gemm(struct rlk_exec *x, const struct rlki_gemm *a);
 int rlki_cuda_fold(struct rlk_exec *x, const struct rlki_reduce *a);

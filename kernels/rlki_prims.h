@@ -260,6 +260,8 @@ struct rlki_prims {
     int (*cells)(struct rlk_exec *, const struct rlki_cells *);
     int (*sum)(struct rlk_exec *, const struct rlki_sum *);
     int (*sample)(struct rlk_exec *, const struct rlki_sample *);
+    /* rlk_entropy_rows; NULL = where the host reads the memory. */
+    int (*entropy)(struct rlk_exec *, int64_t rows, int64_t vocab, const float *y, double *out);
     /* exp, log, rsqrt, sigmoid (which = 0..3) of n bit patterns from `first` on, NaNs canonical; for tests. */
     int (*math)(struct rlk_exec *, int which, uint32_t first, int64_t n, float *out);
 };
@@ -271,7 +273,6 @@ const struct rlki_prims *rlki_prims_cpu(void);      /* by instruction set */
 extern const struct rlki_prims rlki_prims_cuda, rlki_prims_cuda_provider;
 int rlki_cuda_usable(struct rlk_kdetail *detail);
 int rlki_cuda_ordinal(void);
-int rlki_cuda_entropy(struct rlk_exec *x, int64_t rows, int64_t vocab, const float *y, double *out);
 int rlki_cuda_differ(struct rlk_exec *x, const void *a, const void *b, size_t bytes, uint32_t *flag);
 int rlki_cuda_stream_new(struct rlk_exec *x, void **stream);
 void rlki_cuda_stream_free(struct rlk_exec *x, void *stream);
