@@ -407,7 +407,14 @@ void rlki_page_where(struct rlki_page *page, const json_t *result)
                       "<p>This result does not say where differences lie: it was made by an older rlkaudit.</p>\n");
     else
         put_layers(page, result, where);
-    if (json_is_object(where))
+    const char *mode = rlki_raw(result, "mode");
+    if (json_is_object(where) && json_is_object(json_object_get(result, "first")) && *mode && strcmp(mode, "same") != 0)
+        rlki_page_form(page,
+                       "<h3>Rank by collective</h3>\n<p class=\"dim\">Not drawn across %s: the two sides run other "
+                       "collectives over other ranks, and none has a counterpart. What collectives made is compared by "
+                       "name, put together from all ranks, and stands among the differences below.</p>\n",
+                       strcmp(mode, "phases") == 0 ? "phases" : "layouts");
+    else if (json_is_object(where))
         put_ranks(page, where);
     if (json_is_object(where) && !json_is_object(json_object_get(result, "first")))
         rlki_page_raw(page, "<p>No tensor differs.</p>\n");

@@ -215,6 +215,14 @@ class Report(Case):
         self.assertEqual((text.count('<path class="cuta"'), text.count('<path class="cutb"')), (8, 2))  # on both maps
         self.assertLess(len(text), 150_000)
 
+    def test_collectives_across_layouts(self):
+        """There the grid of ranks by collectives is not drawn, and the page says why."""
+        result = report_result.result()
+        for mode, said in (("layouts", "Not drawn across layouts"), ("phases", "Not drawn across phases"), ("same", "The columns")):
+            words = " ".join("".join(self.page({**result, "mode": mode})[0].words).split())
+            self.assertEqual([piece in words for piece in ("Not drawn across layouts", "Not drawn across phases", "The columns")],
+                             [piece == said for piece in ("Not drawn across layouts", "Not drawn across phases", "The columns")])
+
     def test_verdicts(self):
         base = report_result.result()
         empty = {**base, "first": None, "roots": [], "downstream": 0, "masked": 0}
