@@ -35,10 +35,6 @@ static uint64_t ranks_key(struct rlki_check *check, struct state *s, const struc
     const struct rlki_side *side = &rlki_check_audit(check)->side[0];
     uint32_t n = 0;
     uint64_t key = 7;
-    if (!s->members)
-        s->members = malloc((side->world + 1u) * sizeof *s->members);
-    if (!s->members)
-        return 0;
     if (!group)
         rlki_side_communicator(side, event, s->members, &n);
     else if (!side->has_layout || event->rank >= side->world ||
@@ -88,6 +84,10 @@ static int add(struct rlki_check *check, struct state *s, uint32_t env, const st
 static int event(struct rlki_check *check, void *opaque, uint32_t env, const struct rlk_event *event)
 {
     struct state *s = opaque;
+    if (!s->members)
+        s->members = malloc((rlki_check_audit(check)->side[0].world + 1u) * sizeof *s->members);
+    if (!s->members)
+        return RLK_ENOMEM;
     const bool collective = event->kind == RLK_EV_COLLECTIVE && gives_all(event->who.op);
     uint64_t ranks = collective ? ranks_key(check, s, event, NULL) : 0;
     int rc = RLK_OK;
