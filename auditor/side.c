@@ -108,6 +108,8 @@ static int load_completeness(struct rlki_side *side, struct rlk_detail *detail)
     return RLK_OK;
 }
 
+#define RANKS_MAX (1 << 20) /* more are none: lists of a communicator's ranks have room for all */
+
 static int load_layout(struct rlki_side *side, struct rlk_detail *detail)
 {
     const json_t *ranks = json_object_get(side->manifest, "ranks");
@@ -115,7 +117,7 @@ static int load_layout(struct rlki_side *side, struct rlk_detail *detail)
     int rc = rlk_recording_world(side->recording, &side->world, detail);
     if (rc)
         return rc;
-    if (json_is_integer(ranks) && json_integer_value(ranks) > 0 && json_integer_value(ranks) <= UINT32_MAX)
+    if (json_is_integer(ranks) && json_integer_value(ranks) > 0 && json_integer_value(ranks) <= RANKS_MAX)
         side->world = (uint32_t)json_integer_value(ranks);
     side->synthetic = json_is_true(json_object_get(side->manifest, "synthetic"));
     if (layout && rlk_layout_parse(&side->layout, layout, NULL) == RLK_OK &&
