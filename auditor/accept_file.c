@@ -1,6 +1,7 @@
 /* accept_file.c - reading, checking and making acceptance files. */
 #include "auditor/accept.h"
 #include "auditor/mapfile.h"
+#include "store/rlk_format.h"
 #include "store/rlk_json_file.h"
 
 #include <stdio.h>
@@ -188,7 +189,11 @@ static int check_request(const json_t *result, const struct rlk_accept_request *
     int64_t day;
     json_t *lines = json_pack("{s:s%,s:s%}", "reason", request->reason, strlen(request->reason), "owner",
                               request->owner, strlen(request->owner));
-    bool good = lines && rlk_json_line(lines, "reason", MAX_TEXT) && rlk_json_line(lines, "owner", MAX_TEXT);
+    bool good = rlk_json_line(lines, "reason", MAX_TEXT) && rlk_json_line(lines, "owner", MAX_TEXT);
+    bool text = rlki_utf8((const uint8_t *)request->reason, strlen(request->reason)) &&
+                rlki_utf8((const uint8_t *)request->owner, strlen(request->owner));
+    if (!lines && text)
+        return rlk_fail(detail, RLK_ENOMEM, "out of memory");
     json_decref(lines);
     if (!good)
         return rlk_fail(detail, RLK_EINVAL, "reason and owner are lines of at most %u bytes of UTF-8", MAX_TEXT);

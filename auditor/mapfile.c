@@ -1,6 +1,8 @@
 /* mapfile.c - line by line, the first line that fits holds. The grammar is in docs/identity.md. */
 #include "auditor/mapfile.h"
 
+#include "store/rlk_json_file.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +137,8 @@ static int read_map_line(struct line *out, char *rest, const char *file, unsigne
     if (!*rest)
         return RLK_OK;
     out->logical = json_loads(rest, JSON_REJECT_DUPLICATES, &error);
+    if (!out->logical && rlk_json_no_memory(&error))
+        return RLK_ENOMEM;
     if (!json_is_object(out->logical) || !json_is_array(json_object_get(out->logical, "shape")) ||
         !json_is_array(json_object_get(out->logical, "runs")) || !out->from_name)
         return rlk_fail(detail, RLK_EPARSE, "%s:%u: after the name only {\"shape\":[..],\"runs\":[..]}, for a tensor",

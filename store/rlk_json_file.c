@@ -34,13 +34,18 @@ static int read_bytes(int fd, char **text, size_t *n, size_t most)
     }
 }
 
+bool rlk_json_no_memory(const json_error_t *error)
+{
+    return json_error_code(error) == json_error_out_of_memory || (error->line < 0 && !error->text[0]);
+}
+
 static int parse(json_t **out, const char *text, size_t n, const char *path, const char *schema,
                  struct rlk_detail *detail)
 {
     json_error_t error;
     json_t *json = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
     const char *is = json_string_value(json_object_get(json, "schema"));
-    if (!json && json_error_code(&error) == json_error_out_of_memory)
+    if (!json && rlk_json_no_memory(&error))
         return rlk_fail(detail, RLK_ENOMEM, "%.300s: out of memory", path);
     if (!json)
         return rlk_fail(detail, RLK_EPARSE, "%.300s: no %s file: no JSON at line %d, column %d (%.100s)", path, schema,

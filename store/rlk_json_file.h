@@ -5,12 +5,16 @@
 #include "store/rlk_error.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Reads the file, hostile as it may be: a regular file or pipe of at most `most` bytes, one JSON object without
  * duplicate keys, whose "schema" is `schema`. RLK_ENOENT, RLK_EIO, RLK_EPARSE (line and column, or what it is instead),
  * RLK_ELIMIT, RLK_ENOMEM. */
 int rlk_json_file(json_t **out, const char *path, const char *schema, size_t most, struct rlk_detail *detail);
+
+/* Was it memory that the reader ran out of? It does not always say so: then it says nothing at all. */
+bool rlk_json_no_memory(const json_error_t *error);
 
 /* A key of `object` that is none of `keys` (NULL-terminated), or NULL: a misspelt key must not be taken for a wish that
  * was granted. */

@@ -1,3 +1,4 @@
+#include "store/rlk_json_file.h"
 #include "store/rlk_pack_impl.h"
 
 #include <errno.h>
@@ -268,7 +269,7 @@ static int take_index(struct unpack *u, json_t **out)
     free(text);
     if (rc)
         return rc;
-    if (!*out && json_error_code(&error) == json_error_out_of_memory)
+    if (!*out && rlk_json_no_memory(&error))
         return rlk_fail(u->detail, RLK_ENOMEM, "out of memory");
     const char *schema = json_string_value(json_object_get(*out, "schema"));
     u->names = json_object_get(*out, "recordings");

@@ -1,5 +1,6 @@
 #include "store/rlk_recording.h"
 #include "store/rlk_format.h"
+#include "store/rlk_json_file.h"
 #include "store/rlk_reader_impl.h"
 
 #include <dirent.h>
@@ -85,7 +86,9 @@ static int read_manifest(json_t **out, const char *dir, struct rlk_detail *detai
     free(text);
     const json_t *version = json_object_get(manifest, "rlk_recording"), *format = json_object_get(manifest, "format");
     const json_t *major = json_object_get(format, "major");
-    if (!manifest)
+    if (!manifest && rlk_json_no_memory(&error))
+        rc = rlk_fail(detail, RLK_ENOMEM, "%.400s: out of memory", path);
+    else if (!manifest)
         rc = rlk_fail(detail, RLK_ECORRUPT, "%.300s: line %d: %s", path, error.line, error.text);
     else if (!json_is_object(manifest) || !json_is_integer(version) || !json_is_integer(major))
         rc = rlk_fail(detail, RLK_ECORRUPT, "%.400s: no manifest of a recording", path);
