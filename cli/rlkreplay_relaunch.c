@@ -256,10 +256,16 @@ static int read_command(struct command *c, const char *recording)
 {
     struct rlk_recording *r;
     struct rlk_detail detail = {""};
-    const int rc = rlk_recording_open(&r, recording, &detail);
+    enum rlk_intact how;
+    int rc = rlk_recording_open(&r, recording, &detail);
     int status = RLKI_GO_ON;
     if (rc)
         return rlki_fail(recording, rc, &detail);
+    rc = rlk_recording_intact(r, RLK_INTACT_MOST, &how, &detail); /* a command that somebody changed is not run */
+    if (rc) {
+        rlk_recording_close(r);
+        return rlki_fail(recording, rc, &detail);
+    }
     const json_t *argv = json_object_get(rlk_recording_manifest(r), "argv");
     for (size_t i = 0; i < json_array_size(argv) && status == RLKI_GO_ON; i++) {
         const char *word = json_string_value(json_array_get(argv, i));

@@ -105,6 +105,26 @@ class Damage(Case):
         (self.dir / "b.rlk" / "SEAL").write_bytes(seal[:-1] + bytes([seal[-1] ^ 1]))
         self.refused("another seal")
 
+    def test_what_is_made_is_said(self):
+        """What is replaced, what exists already, and what is not what it should be: each in a sentence that names it."""
+        self.copy(True)
+        (self.dir / "garbage.json").write_bytes(b"\xff\xfe\x00 no JSON")
+        (self.dir / "empty.plan").write_text("# rlk.plan/1\n\n  # nothing\n")
+        for what in ([RLKREC, "pack", "b.rlk", "-o", "new.pack"], [RLKAUDIT, "baseline", "save", "b.rlk", "-o", "new.json"]):
+            self.assertNotIn("replaced", self.expect(self.cmd(*what), 0, out=what[-1]).out)
+            self.expect(self.cmd(*what), 0, out="; replaced")
+        self.expect(self.rec("unpack", "new.pack", "-o", "."), 2, err="b.rlk: it exists already")
+        self.expect(self.rec("unpack", "new.pack", "-o", "no/where"), 2, err="rlkrec: unpack: no/where/b.rlk: No such file")
+        self.expect(self.rec("unpack", "garbage.json"), 2, err="garbage.json: no pack")
+        for schema, argv in (("rlk.accept/1", ["first-diff", "a.rlk", "b.rlk", "--accept", "garbage.json"]),
+                             ("rlk.baseline/1", ["baseline", "check", "b.rlk", "garbage.json"]),
+                             ("result", ["show", "garbage.json"]), ("rlk.first_diff/1", ["accept", "garbage.json", "--reason", "r", "--owner", "o",
+                                                                                         "--expires", "2999-01-01", "-o", "acc.json"])):
+            self.expect(self.cmd(RLKAUDIT, *argv), 2, err=["garbage.json: no " + schema, "no JSON"])
+        self.expect(self.rec("synth", "garbage.json", "-o", "s"), 2, err="no JSON")
+        self.expect(self.rec("run", "-o", "planned", "--plan", "empty.plan", "--", "true"), 125, err="asks for anything")
+        self.assertFalse((self.dir / "planned.rlk").exists())
+
     def test_a_process_without_data(self):
         """It died while it made its file: incomplete, and no other layout."""
         for name in ("a", "b"):
