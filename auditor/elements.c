@@ -220,7 +220,8 @@ static int measure(struct rlki_audit *audit, const struct whole *w, bool value_e
     audit->kept.bytes[0] = w->bytes[0];
     audit->kept.bytes[1] = w->bytes[1];
     audit->kept.ndim = w->ndim;
-    memcpy(audit->kept.shape, w->shape, w->ndim * sizeof *w->shape);
+    if (w->ndim)
+        memcpy(audit->kept.shape, w->shape, w->ndim * sizeof *w->shape);
     if (rc) {
         rlki_drop_bytes(audit);
         json_decref(*out);
