@@ -115,7 +115,7 @@ static void inside_operator(struct rlki_facts *f, struct rlki_opinion *o)
     const enum rlki_hold hold = other_contract ? RLKI_OPEN : RLKI_POINTS;
     const uint64_t combined[2] = {combined_ranks(&ev[0]), combined_ranks(&ev[1])};
     struct cut cut[2];
-    const bool known = summed_cut(&ev[0], &cut[0]) & summed_cut(&ev[1], &cut[1]);
+    const bool of_a = summed_cut(&ev[0], &cut[0]), known = summed_cut(&ev[1], &cut[1]) && of_a;
     bool said = false;
     if (combined[0] != combined[1]) {
         rlki_holds(o, RLKI_M_LAYOUT_REDUCTION, hold,
