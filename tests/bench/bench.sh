@@ -3,6 +3,7 @@
 # usage: bench.sh BUILD_DIR [EVENTS of the two recordings, default 10000000: about 1 GB of disk in TMPDIR for each]
 set -eu
 build=$(cd "$1" && pwd)
+bench=$(cd "$(dirname "$0")" && pwd)/bench.sh
 events=${2:-10000000}
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/rlk-bench.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
@@ -40,3 +41,5 @@ du -sh a.rlk | sed 's/^/    on disk /'
 measured "$build/bin/rlkaudit" first-diff a.rlk b.rlk
 echo "rlkrec info of one of them:"
 measured "$build/bin/rlkrec" info a.rlk
+echo "the reference workload: recording, replay, first-diff across layouts:"
+python3 "$(dirname "$bench")/bench_replay.py" "$build/bin" | sed 's/^/    /'
