@@ -25,8 +25,9 @@ static void unpaired(json_t *errors, const char *what, const json_t *a, const js
         only(errors, what, key, false);
 }
 
-static json_t *version(const char *name, const json_t *a, const json_t *b, bool *equal)
+static json_t *version(const char *name, const struct rlki_run_facts f[2], bool *equal)
 {
+    const json_t *a = json_object_get(f[0].hashes, name), *b = json_object_get(f[1].hashes, name);
     json_t *out = json_object(), *unequal = json_array(), *value;
     const char *key;
     json_object_foreach((json_t *)(uintptr_t)a, key, value) if (!json_equal(value, json_object_get(b, key)))
@@ -40,16 +41,18 @@ static json_t *version(const char *name, const json_t *a, const json_t *b, bool 
     rlki_set(out, "tensor_count", json_integer((json_int_t)json_object_size(a)));
     rlki_set(out, "unequal_parameter_tensors", unequal);
     rlki_set(out, "bitwise_equal", json_boolean(same));
-    *equal &= same;
+    json_t *held = rlki_row_held(&f[0], &f[1], name);
+    *equal &= same && !json_is_false(json_object_get(held, "passed"));
+    rlki_set(out, "held", held);
     return out;
 }
 
-static json_t *hashes(const struct rlki_run_facts *a, const struct rlki_run_facts *b, bool *equal)
+static json_t *hashes(const struct rlki_run_facts f[2], bool *equal)
 {
     json_t *all = json_array(), *tensors;
     const char *name;
-    json_object_foreach(a->hashes, name, tensors) if (json_object_get(b->hashes, name))
-        rlki_add(all, version(name, tensors, json_object_get(b->hashes, name), equal));
+    json_object_foreach(f[0].hashes, name, tensors) if (json_object_get(f[1].hashes, name))
+        rlki_add(all, version(name, f, equal));
     return all;
 }
 
@@ -122,7 +125,7 @@ static int assemble(json_t **out, struct rlki_run_facts f[2], const struct rlk_r
     json_t *runs[2] = {rlki_run(&f[0], o), rlki_run(&f[1], o)};
     const json_t *ta = json_object_get(runs[0], "tokens"), *tb = json_object_get(runs[1], "tokens");
     bool passed = true, tokens = json_object_size(ta) && json_equal(ta, tb);
-    json_t *all_hashes = hashes(&f[0], &f[1], &passed), *all_norms = norms(&f[0], &f[1], &passed);
+    json_t *all_hashes = hashes(f, &passed), *all_norms = norms(&f[0], &f[1], &passed);
     json_t *all_metrics = metrics(&f[0], &f[1], &passed);
     const bool complete = f[0].complete && f[1].complete, differ = !passed || (!tokens && json_object_size(ta));
     const bool any = json_array_size(all_metrics) != 0;

@@ -3,6 +3,7 @@
  *  report_read.c      one pass over every environment
  *  report_logp.c      log-probabilities: rollout against training, and the metrics that say the same
  *  report_launch.c    captured graphs of decode, readbacks
+ *  report_weights.c   stated hashes of weights against the recorded weights
  *  report_run.c       one run
  *  report.c           the two runs
  */
@@ -49,6 +50,12 @@ struct rlki_decode { /* one decode iteration of one process */
     uint64_t graphs, eager;
 };
 
+struct rlki_held {        /* a parameter of a weight version as the rollout's ranks hold it */
+    struct rlk_sums sums; /* of its distinct parts */
+    uint64_t elements;    /* of the whole */
+    bool unsure;          /* a part without a digest, or replicas that differ */
+};
+
 struct rlki_run_facts {
     struct rlk_recording *recording;
     enum rlk_intact intact;
@@ -78,6 +85,10 @@ struct rlki_run_facts {
     struct rlki_hash graphs;  /* (env, graph) launched */
     uint64_t graphs_outside;  /* graph launches outside decode */
     uint64_t graphs_undefined;
+    struct rlki_held *held;
+    size_t nheld, cap_held;
+    struct rlki_hash held_index; /* (version, name) -> place */
+    struct rlki_hash held_parts; /* (place, runs) -> a word of its digest */
     struct rlk_detail *detail;
 };
 
@@ -106,6 +117,12 @@ json_t *rlki_row_offline(const struct rlki_run_facts *facts);
 json_t *rlki_row_graphs(const struct rlki_run_facts *facts, const struct rlk_report_options *options);
 json_t *rlki_row_readbacks(const struct rlki_run_facts *facts);
 json_t *rlki_run(struct rlki_run_facts *facts, const struct rlk_report_options *options);
+
+int rlki_take_weights(struct rlki_run_facts *facts, const struct rlk_event *event);
+/* Of one version that both state: is every pair of statements equal where the recorded tensors are, and only there? */
+json_t *rlki_row_held(const struct rlki_run_facts *a, const struct rlki_run_facts *b, const char *version);
+/* The same between one version and the next of a run, into its faults. */
+void rlki_weights_faults(struct rlki_run_facts *facts);
 
 /* SHA-256 of a weight version by the published recipe; NULL: out of memory. */
 json_t *rlki_version_digest(const json_t *tensors);

@@ -414,6 +414,9 @@ static int visit(void *context, const struct rlk_event *e)
     case RLK_EV_NOTE:
         take_note(s, e);
         break;
+    case RLK_EV_WEIGHTS:
+        s->rc = rlki_take_weights(s->facts, e);
+        break;
     case RLK_EV_REQUEST:
         s->rc = take_request(s, e);
         break;
@@ -489,7 +492,10 @@ int rlki_run_facts_read(struct rlki_run_facts *f, const char *dir, struct rlk_de
     f->launch_plane = (coverage.planes & RLK_PLANE_LAUNCH) != 0 || coverage.launches_seen != 0;
     for (size_t i = 0; i < rlk_recording_envs(f->recording) && rc == RLK_OK; i++)
         rc = scan_env(f, i);
-    if (rc == RLK_OK && (f->defined.failed || f->graphs.failed || f->logp_index.failed || rlki_json_failed()))
+    if (rc == RLK_OK)
+        rlki_weights_faults(f);
+    if (rc == RLK_OK && (f->held_index.failed || f->held_parts.failed || f->defined.failed || f->graphs.failed ||
+                         f->logp_index.failed || rlki_json_failed()))
         rc = rlk_fail(detail, RLK_ENOMEM, "reading");
     return rc;
 }
@@ -507,6 +513,9 @@ void rlki_run_facts_release(struct rlki_run_facts *f)
     free(f->logps);
     free(f->bound);
     free(f->decode);
+    free(f->held);
+    rlki_hash_release(&f->held_index);
+    rlki_hash_release(&f->held_parts);
     rlki_hash_release(&f->defined);
     rlki_hash_release(&f->graphs);
     rlki_hash_release(&f->logp_index);

@@ -358,6 +358,9 @@ void rlki_do_weights(struct rlki_exec *x)
         x->run->rweight = at;
         x->rc = rlki_rec_hashes(x->run, x->in->e.u.weights.version);
         x->run->rweight = NULL;
+        free(x->run->hash); /* the next version has others, and maybe more of them */
+        x->run->hash = NULL;
+        x->run->hashed = false;
     }
     x->run->param = kept;
     x->run->params = params;
