@@ -51,7 +51,7 @@ static const void *const kernel_code = NULL;
 struct rlk_gpu_digester {
     struct driver cu;
     pthread_mutex_t lock; /* enqueue */
-    void *module, *small, *large;
+    void *module, *tiny, *small, *large;
     uint32_t slots, captured_slots, captured_next, target_blocks;
     uint64_t acc, captured_acc, ring; /* device */
     struct rlkg_record *records;      /* slots ordinary ones, then slots of captured replays */
@@ -176,7 +176,8 @@ int rlk_gpu_digester_new(struct rlk_gpu_digester **out, uint32_t slots, struct r
     }
     d->target_blocks = (uint32_t)(sms > 0 ? sms : 1) * BLOCKS_PER_SM;
     code = d->cu.module_load_data(&d->module, kernel_code);
-    if (code || d->cu.module_get_function(&d->small, d->module, "__rlkrec_digest_8") ||
+    if (code || d->cu.module_get_function(&d->tiny, d->module, "__rlkrec_digest_2") ||
+        d->cu.module_get_function(&d->small, d->module, "__rlkrec_digest_8") ||
         d->cu.module_get_function(&d->large, d->module, "__rlkrec_digest_128")) {
         rlk_fail(detail, err, "the digest kernel does not load on this device (CUDA error %d)", code);
         goto out;
@@ -264,7 +265,7 @@ int rlk_gpu_digest_enqueue(struct rlk_gpu_digester *d, const struct rlk_view *vi
 {
     struct params p;
     uint32_t segments = 0, blocks;
-    void *arguments[1] = {&p};
+    void *arguments[1] = {&p}, *kernel;
     int err = RLK_OK, code;
     if (n == 0 || n > RLK_GPU_MAX_TENSORS)
         return rlk_fail(detail, RLK_EINVAL, "%zu tensors: 1 to %u a launch", n, RLK_GPU_MAX_TENSORS);
@@ -281,8 +282,8 @@ int rlk_gpu_digest_enqueue(struct rlk_gpu_digester *d, const struct rlk_view *vi
     p.head.slots = d->slots;
     p.head.ntensors = (uint32_t)n;
     p.head.nsegments = segments;
-    code =
-        d->cu.launch(segments <= 8 ? d->small : d->large, blocks, 1, 1, RLKG_THREADS, 1, 1, 0, stream, arguments, NULL);
+    kernel = segments <= 2 ? d->tiny : segments <= 8 ? d->small : d->large;
+    code = d->cu.launch(kernel, blocks, 1, 1, RLKG_THREADS, 1, 1, 0, stream, arguments, NULL);
     if (code) {
         give_up(d, (uint32_t)n, &p.head);
         err = rlk_fail(detail, RLK_ESTATE, "the digest kernel did not launch (CUDA error %d)", code);

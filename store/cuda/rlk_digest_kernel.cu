@@ -613,7 +613,12 @@ template <int N> __device__ __forceinline__ void digest(const rlkg_params<N> &p)
     publish(p.head, g.slot, total);
 }
 
-/* Two sizes of the parameter block: most operators have few tensors, and the block is copied at each launch. */
+/* Three sizes of the parameter block: most operators have one output, and the block is copied at each launch. */
+extern "C" __global__ void __launch_bounds__(RLKG_THREADS, RLKG_BLOCKS)
+    __rlkrec_digest_2(const __grid_constant__ rlkg_params<2> p)
+{
+    digest(p);
+}
 extern "C" __global__ void __launch_bounds__(RLKG_THREADS, RLKG_BLOCKS)
     __rlkrec_digest_8(const __grid_constant__ rlkg_params<8> p)
 {
