@@ -86,7 +86,7 @@ std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFuncti
     bool meta = false;
     if (fn.seqNr() >= 0)
         rlkt_origin_set(th.spans, fn.seqNr());
-    if (th.suppress || info->view || one_of(info->ns, {"prim", "profiler"}) || transparent(info, args, &meta))
+    if (th.suppress || info->view || info->internal || transparent(info, args, &meta))
         return nullptr;
     if (!th.pending.empty())
         pending_poll(th, false);
@@ -146,7 +146,7 @@ std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFuncti
             }
             member += member >= 0;
         });
-        if (!any && st->op)
+        if (!any && st->op && !info->quiet[i])
             put_attr(st->op, info->arg_names[i], args[i], info->defaults[i]);
     }
     if (info->ns != "aten")
@@ -156,19 +156,14 @@ std::unique_ptr<at::ObserverContext> start_op(Thread &th, const at::RecordFuncti
     return st;
 }
 
-struct Output {
-    at::Tensor tensor;
-    std::string name;
-    const char *reason;
-};
-
 /* Outputs: what was returned and is no alias of an input, then what was written and not returned. */
-std::vector<Output> outputs_of(const OpState *st, const at::RecordFunction &fn, bool *aliases)
+Outputs outputs_of(const OpState *st, const at::RecordFunction &fn, bool *aliases)
 {
-    std::vector<Output> outs;
+    static const std::string unnamed;
+    Outputs outs;
     const std::vector<IValue> &values = fn.outputs();
-    std::vector<const c10::TensorImpl *> returned;
-    std::vector<std::pair<size_t, at::Tensor>> live;
+    c10::SmallVector<const c10::TensorImpl *, 4> returned;
+    c10::SmallVector<std::pair<size_t, at::Tensor>, 2> live;
     for (auto &w : st->written)
         if (c10::intrusive_ptr<c10::TensorImpl> impl = w.second.lock())
             live.emplace_back(w.first, at::Tensor(std::move(impl)));
@@ -180,7 +175,7 @@ std::vector<Output> outputs_of(const OpState *st, const at::RecordFunction &fn, 
     };
     for (size_t i = 0; i < values.size(); i++) {
         int member = values[i].isList() ? 0 : -1;
-        std::string name = i < st->info->out_names.size() ? st->info->out_names[i] : "";
+        const std::string &name = i < st->info->out_names.size() ? st->info->out_names[i] : unnamed;
         each_tensor(values[i], [&](const at::Tensor &t) {
             int m = member;
             member += member >= 0;
@@ -192,8 +187,8 @@ std::vector<Output> outputs_of(const OpState *st, const at::RecordFunction &fn, 
                 return;
             }
             returned.push_back(t.unsafeGetTensorImpl());
-            std::string n = arg >= 0 ? st->info->arg_names[static_cast<size_t>(arg)] : name;
-            outs.push_back({t, m < 0 ? n : n + "." + std::to_string(m), undefined_output(st, i, fn.inputs())});
+            const std::string &n = arg >= 0 ? st->info->arg_names[static_cast<size_t>(arg)] : name;
+            outs.push_back({t, &n, m, undefined_output(st, i, fn.inputs()), 0, 0});
         });
     }
     size_t last = SIZE_MAX;
@@ -202,13 +197,13 @@ std::vector<Output> outputs_of(const OpState *st, const at::RecordFunction &fn, 
         member = l.first == last ? member + 1 : 0;
         last = l.first;
         if (std::find(returned.begin(), returned.end(), l.second.unsafeGetTensorImpl()) == returned.end())
-            outs.push_back({l.second, st->info->arg_names[l.first] + "." + std::to_string(member), nullptr});
+            outs.push_back({l.second, &st->info->arg_names[l.first], member, nullptr, 0, 0});
     }
     return outs;
 }
 
 /* A collective's outputs wait until it has completed. */
-bool defer(Thread &th, OpState *st, const at::RecordFunction &fn, const std::vector<Output> &outs)
+bool defer(Thread &th, OpState *st, const at::RecordFunction &fn, const Outputs &outs)
 {
     if (!st->op || !(st->info->c10d || (st->info->functional_collective && !st->info->wait)))
         return false;
@@ -226,7 +221,7 @@ bool defer(Thread &th, OpState *st, const at::RecordFunction &fn, const std::vec
 #endif
     for (const Output &o : outs) {
         p.outs.emplace_back(o.tensor.getIntrusivePtr());
-        p.names.push_back(o.name);
+        p.names.push_back(o.label());
         if (has_bytes(o.tensor)) {
             c10::StorageImpl *s = o.tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
             p.storages.push_back(s);
@@ -273,18 +268,15 @@ void end_op(Thread &th, const at::RecordFunction &fn, OpState *st)
         return;
     }
     bool aliases = false;
-    std::vector<Output> outs = outputs_of(st, fn, &aliases);
+    Outputs outs = outputs_of(st, fn, &aliases);
     if (defer(th, st, fn, outs))
         return;
-    std::vector<at::Tensor> tensors;
     bool all_meta = !outs.empty();
-    for (const Output &o : outs) {
-        tensors.push_back(o.tensor);
+    for (const Output &o : outs)
         all_meta &= o.tensor.device().is_meta();
-    }
     bool unknown = st->info->alloc || st->info->alias || th.compiled > 0;
     int what = st->info->resize ? RESIZES : st->info->alloc && !th.compiled ? ALLOCATES : WRITES;
-    raise_versions(tensors, unknown, what);
+    raise_versions(outs, unknown, what);
     for (Output &o : outs) {
         if (o.reason)
             storage_undefined(o.tensor, o.reason);
@@ -301,8 +293,8 @@ void end_op(Thread &th, const at::RecordFunction &fn, OpState *st)
     }
     TapTensor tt;
     for (const Output &o : outs) {
-        name_it(tt, o.name, -1);
-        put_out(st->op, o.tensor, tt, !unknown, st->info->alloc ? "alloc" : st->info->alias ? "alias" : o.reason);
+        name_it(tt, *o.name, o.member);
+        put_out(st->op, o, tt, !unknown, st->info->alloc ? "alloc" : st->info->alias ? "alias" : o.reason);
     }
     tap->op_end(st->op);
     /* What the program reads out as a number is what it reports: a loss, a norm. Not an optimizer's own step counts. */
@@ -501,11 +493,12 @@ PyObject *py_tensors(PyObject *, PyObject *args)
                     const char *name = PyUnicode_AsUTF8(PyList_GET_ITEM(names, i));
                     if (!THPVariable_Check(o) || !name || !THPVariable_Unpack(o).defined())
                         continue;
-                    snprintf(tt.name, sizeof tt.name, "%s", name);
+                    tt.name = name;
                     const at::Tensor &t = THPVariable_Unpack(o);
                     if (!std::strcmp(role, "out")) {
-                        raise_versions({t}, false);
-                        put_out(op, t, tt, true, nullptr);
+                        Outputs one(1, Output{t, nullptr, -1, nullptr, 0, 0});
+                        raise_versions(one, false);
+                        put_out(op, one[0], tt, true, nullptr);
                     } else {
                         put_in(op, t, tt, !std::strcmp(role, "in!"));
                     }
@@ -586,7 +579,8 @@ PyMethodDef methods[] = {
      "module_enter(module, args)"},
     {"module_leave", reinterpret_cast<PyCFunction>(reinterpret_cast<void *>(py_module_leave)), METH_FASTCALL,
      "module_leave(module, kwargs, result or None)"},
-    {"paths_changed", py_paths_changed, METH_NOARGS, "paths_changed(): ask for each module's path again"},
+    {"paths_changed", py_paths_changed, METH_O,
+     "paths_changed(module or None): ask for its path, or for each module's, again"},
     {"opt_begin", py_opt_begin, METH_NOARGS, "opt_begin()"},
     {"opt_end", py_opt_end, METH_NOARGS, "opt_end()"},
     {"set_step", py_set_step, METH_O, "set_step(n)"},

@@ -68,8 +68,8 @@ struct OpState : at::ObserverContext {
     bool drops = true;   /* attention: its random state is used, for all we know */
     uint8_t pass = RLKT_FWD;
     uint32_t inputs = 0;
-    std::vector<const c10::StorageImpl *> seen; /* of inputs: an output there is an alias */
-    std::vector<std::pair<size_t, c10::weak_intrusive_ptr<c10::TensorImpl>>> written; /* argument, tensor */
+    c10::SmallVector<const c10::StorageImpl *, 8> seen; /* of inputs: an output there is an alias */
+    c10::SmallVector<std::pair<size_t, c10::weak_intrusive_ptr<c10::TensorImpl>>, 2> written; /* argument, tensor */
 };
 
 /* Collectives */
@@ -159,21 +159,15 @@ void pending_finish(Pending &p, const char *reason)
     g_doubts++; /* its event was open meanwhile: launches of others were taken for its own */
     if (pending_mark(p.storages, -1))
         reason = "unwaited";
-    std::vector<at::Tensor> live;
-    for (auto &weak : p.outs) {
-        c10::intrusive_ptr<c10::TensorImpl> impl = weak.lock();
-        live.push_back(impl ? at::Tensor(std::move(impl)) : at::Tensor());
-    }
-    std::vector<at::Tensor> defined;
-    for (at::Tensor &t : live)
-        if (t.defined())
-            defined.push_back(t);
-    raise_versions(defined, reason != nullptr);
+    Outputs live;
+    for (size_t i = 0; i < p.outs.size(); i++)
+        if (c10::intrusive_ptr<c10::TensorImpl> impl = p.outs[i].lock())
+            live.push_back({at::Tensor(std::move(impl)), &p.names[i], -1, nullptr, 0, 0});
+    raise_versions(live, reason != nullptr);
     TapTensor tt;
-    for (size_t i = 0; i < live.size(); i++) {
-        snprintf(tt.name, sizeof tt.name, "%s", p.names[i].c_str());
-        if (live[i].defined())
-            put_out(p.op, live[i], tt, !reason, reason);
+    for (const Output &o : live) {
+        name_it(tt, *o.name, -1);
+        put_out(p.op, o, tt, !reason, reason);
     }
     rlk_tap()->op_end(p.op);
 }

@@ -111,7 +111,7 @@ void put_named(rlk_tap_op *op, PyObject *values, bool output)
 {
     TapTensor tt;
     each_named(values, "", [&](const at::Tensor &t, const std::string &name) {
-        snprintf(tt.name, sizeof tt.name, "%s", name.c_str());
+        tt.name = name.c_str();
         describe(t, tt);
         output ? rlk_tap()->op_out(op, &tt.t) : rlk_tap()->op_in(op, &tt.t);
     });
@@ -214,9 +214,17 @@ PyObject *py_module_leave(PyObject *, PyObject *const *args, Py_ssize_t n)
     MODULE_HOOK(leave_module(self(), args[0], args[1], args[2]));
 }
 
-/* Paths were learnt anew: none that is known here holds. */
-PyObject *py_paths_changed(PyObject *, PyObject *)
+/* The path of this module, or with None of every module, may no longer be what is known here. */
+PyObject *py_paths_changed(PyObject *, PyObject *module)
 {
+    if (module != Py_None) {
+        auto it = g_paths.find(module);
+        if (it != g_paths.end()) {
+            Py_DECREF(it->second.weak);
+            g_paths.erase(it);
+        }
+        Py_RETURN_NONE;
+    }
     for (auto &p : g_paths)
         Py_DECREF(p.second.weak);
     g_paths.clear();

@@ -25,16 +25,20 @@ enum : uint8_t {
 }; /* the last: written in training */
 
 struct OpInfo {
-    std::string name, overload, key; /* "aten::add", "Tensor", both */
+    std::string name, overload; /* "aten::add", "Tensor" */
+    const char *at = nullptr;   /* the name that torch passes for it */
     std::string ns;
     bool composite_cpu, composite_cuda, autocast_cpu, autocast_cuda, view, alloc, resize, alias, random, writes,
         scalar_out;
     bool c10d, functional_collective, wait;
+    bool internal;         /* of torch itself: not the program's */
     bool attention;        /* "attention" is in its name */
     int non_blocking = -1; /* the argument of that name */
     int dropout = -1;      /* the argument `dropout_p` */
     int training = -1; /* the argument `training`, which decides over ARG_TRAINING; -1: there is none, it is written */
     std::vector<uint8_t> args;
+    std::vector<bool>
+        quiet; /* the argument is no attribute: the outputs show it, or it says where and when, not what */
     std::vector<std::string> arg_names, out_names;
     std::vector<IValue> defaults;
 };
@@ -97,6 +101,7 @@ OpInfo *op_make(const c10::OperatorHandle &op)
     info->name = schema.name();
     info->overload = schema.overload_name();
     info->ns = info->name.substr(0, info->name.find("::"));
+    info->internal = one_of(info->ns, {"prim", "profiler"});
     std::string base = info->name.substr(info->ns.size() + 2);
     info->attention = info->name.find("attention") != std::string::npos;
     info->composite_cpu = composite_on(op, DispatchKey::CPU, DispatchKey::AutogradCPU);
@@ -132,6 +137,9 @@ OpInfo *op_make(const c10::OperatorHandle &op)
             info->dropout = static_cast<int>(info->args.size());
         if (a.name() == "training")
             info->training = static_cast<int>(info->args.size());
+        const std::string &n = a.name();
+        info->quiet.push_back((n.size() >= 5 && n.compare(n.size() - 5, 5, "dtype") == 0) ||
+                              one_of(n, {"layout", "device", "memory_format", "pin_memory", "non_blocking"}));
         info->args.push_back(role);
         info->arg_names.push_back(a.name());
         info->defaults.push_back(a.default_value() ? *a.default_value() : IValue());
@@ -159,9 +167,8 @@ struct OpCache {
 OpCache &op_cache = *new OpCache;
 
 /* NULL: not an operator (autograd's and dynamo's own marks). */
-const OpInfo *op_of(const at::RecordFunction &fn)
+const OpInfo *op_find(const at::RecordFunction &fn, const char *name)
 {
-    const char *name = fn.name();
     std::lock_guard<std::mutex> hold(op_cache.lock);
     auto it = op_cache.map.find(name);
     if (it != op_cache.map.end() && it->second->name == name)
@@ -173,8 +180,24 @@ const OpInfo *op_of(const at::RecordFunction &fn)
     if (!op)
         return nullptr;
     OpInfo *info = op_make(*op);
+    info->at = name;
     op_cache.map[name] = info; /* an older one may be in use: it stays */
     return info;
+}
+
+/* The same, with what this thread asked lately: names are compared, for the address of one may be used again. */
+const OpInfo *op_of(const at::RecordFunction &fn)
+{
+    static thread_local const OpInfo *lately[512];
+    const char *name = fn.name();
+    const OpInfo *&slot = lately[(reinterpret_cast<uintptr_t>(name) >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 55];
+    const OpInfo *found = slot;
+    if (!found || found->at != name || std::strcmp(found->name.c_str(), name) != 0) {
+        found = op_find(fn, name);
+        if (found)
+            slot = found;
+    }
+    return found;
 }
 
 /* Whether the call only leads to others that will be seen: composite, or taken by a key that calls the operator again.
@@ -213,10 +236,6 @@ void put_attr(rlk_tap_op *op, const std::string &key, const IValue &v, const IVa
 {
     rlk_attr a = {};
     a.key = key.c_str();
-    if (key.size() >= 5 && key.compare(key.size() - 5, 5, "dtype") == 0)
-        return; /* the outputs show it */
-    if (one_of(key, {"layout", "device", "memory_format", "pin_memory", "non_blocking"}))
-        return; /* the outputs show them, or they say where and when, not what */
     if (v.isInt() || v.isBool()) {
         a.type = RLK_ATTR_INT;
         a.i = v.isInt() ? v.toInt() : v.toBool();

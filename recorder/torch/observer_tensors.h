@@ -6,6 +6,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <c10/util/SmallVector.h>
 #include <torch/version.h>
 
 #include "recorder/torch/spans.h"
@@ -291,7 +292,8 @@ struct TapTensor {
     rlk_tap_tensor t;
     uint64_t shape[RLK_MAX_DIMS];
     int64_t strides[RLK_MAX_DIMS];
-    char name[96];
+    const char *name; /* for the next describe() */
+    char buffer[96];
 };
 
 bool has_bytes(const at::Tensor &t)
@@ -330,13 +332,15 @@ void describe(const at::Tensor &t, TapTensor &out)
     }
     out.t.view.ndim = static_cast<uint32_t>(t.dim());
     out.t.view.shape = out.shape;
+    const c10::IntArrayRef sizes = i->sizes();
     for (uint32_t d = 0; d < out.t.view.ndim; d++)
-        out.shape[d] = static_cast<uint64_t>(t.size(d));
+        out.shape[d] = static_cast<uint64_t>(sizes[d]);
     if (out.t.state != RLK_T_DIGESTED)
         return;
-    if (!t.is_contiguous()) {
+    if (!i->is_contiguous()) {
+        const c10::IntArrayRef strides = i->strides();
         for (uint32_t d = 0; d < out.t.view.ndim; d++)
-            out.strides[d] = t.stride(d);
+            out.strides[d] = strides[d];
         out.t.view.strides = out.strides;
     }
     out.t.view.offset = static_cast<uint64_t>(t.storage_offset());
@@ -372,10 +376,11 @@ template <class F> void each_tensor(const IValue &v, const F &f, int depth = 0)
 
 void name_it(TapTensor &out, const std::string &name, int member)
 {
+    out.name = name.c_str();
     if (member < 0)
-        snprintf(out.name, sizeof out.name, "%s", name.c_str());
-    else
-        snprintf(out.name, sizeof out.name, "%s.%d", name.c_str(), member);
+        return;
+    snprintf(out.buffer, sizeof out.buffer, "%s.%d", out.name, member);
+    out.name = out.buffer;
 }
 
 /* Of a tensor whose storage was allocated and not written: does it read bytes that nobody wrote? At least one, for
@@ -392,7 +397,7 @@ bool reads_fresh(StorageEntry &e, const at::Tensor &t)
 }
 
 /* An operator that is not torch's own may write what its schema does not say. */
-void storages_doubt(const std::vector<const c10::StorageImpl *> &list)
+void storages_doubt(c10::ArrayRef<const c10::StorageImpl *> list)
 {
     std::lock_guard<std::mutex> hold(storages.lock);
     for (const c10::StorageImpl *s : list) {
@@ -439,28 +444,44 @@ void written(StorageEntry &e, const at::Tensor &t)
     e.compiled = g_compiled.load();
 }
 
-void put_out(rlk_tap_op *op, const at::Tensor &t, TapTensor &tt, bool known, const char *reason)
+/* Outputs of events */
+
+struct Output {
+    at::Tensor tensor;
+    const std::string *name; /* of the result or of the argument */
+    int member;              /* of a list; -1: it is none */
+    const char *reason;
+    uint64_t generation, version; /* of its storage, once raised */
+
+    std::string label() const
+    {
+        return member < 0 ? *name : *name + "." + std::to_string(member);
+    }
+};
+using Outputs = c10::SmallVector<Output, 4>;
+
+/* `known`: nothing but the event writes it. Its storage was raised before (raise_versions). */
+void put_out(rlk_tap_op *op, const Output &o, TapTensor &tt, bool known, const char *reason)
 {
-    describe(t, tt);
+    describe(o.tensor, tt);
     if (reason)
         no_digest(reason, tt);
-    if (known && has_bytes(t)) {
-        std::lock_guard<std::mutex> hold(storages.lock);
-        StorageEntry &e = storage_entry(t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
-        written(e, t);
-        tt.t.generation = e.generation;
-        tt.t.version = e.version;
+    if (known) {
+        tt.t.generation = o.generation;
+        tt.t.version = o.version;
     }
     rlk_tap()->op_out(op, &tt.t);
 }
 
-/* Raises the version of each distinct storage once. unknown: nobody's output (allocated, or written unseen as well). */
+/* Raises the version of each distinct storage once, and notes generation and version beside each tensor. unknown:
+ * nobody's output (allocated, or written unseen as well). */
 enum { WRITES = 0, ALLOCATES = 1, RESIZES = 2 };
-void raise_versions(const std::vector<at::Tensor> &tensors, bool unknown, int what = WRITES)
+void raise_versions(Outputs &outs, bool unknown, int what = WRITES)
 {
     std::lock_guard<std::mutex> hold(storages.lock);
-    std::vector<const c10::StorageImpl *> done;
-    for (const at::Tensor &t : tensors) {
+    c10::SmallVector<const c10::StorageImpl *, 8> done;
+    for (auto &o : outs) {
+        const at::Tensor &t = o.tensor;
         if (!has_bytes(t))
             continue;
         c10::StorageImpl *s = t.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
@@ -479,6 +500,8 @@ void raise_versions(const std::vector<at::Tensor> &tensors, bool unknown, int wh
         } else if (e.fresh) {
             e.filled += static_cast<uint64_t>(t.numel()) * t.element_size();
         }
+        o.generation = e.generation;
+        o.version = e.version;
         if (what == ALLOCATES || (what == RESIZES && e.undefined))
             set_undefined(e, s, "uninitialized");
         else

@@ -208,8 +208,11 @@ class Observer:
     def modules(self, outermost, path_of):
         self.outermost, self.path_of = outermost, path_of
 
-    def paths_changed(self):
-        self.module_ids.clear()
+    def paths_changed(self, module):
+        if module is None:
+            self.module_ids.clear()
+        else:
+            self.module_ids.pop(id(module), None)
 
     def module_enter(self, module, args):
         calls = self.thread.calls

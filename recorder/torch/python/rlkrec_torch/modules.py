@@ -26,16 +26,19 @@ class Paths:
     """Where each module lies in its tree. A wrapper has no path of its own: it is transparent (None)."""
 
     def __init__(self, changed):
-        self._changed = changed  # called when paths that were given may no longer hold
-        self._paths = {}  # id -> (weak reference, path or None)
+        self._changed = changed  # called when paths that were given may no longer hold: of that module, or None: of all
+        self._paths = {}  # id -> (weak reference, path or None, weak reference to the root, path there)
+        self._doubtful = {}  # the same, of modules that were registered in another one since
         self._parents = {}  # id of a child -> weak reference to the module it was last registered in
 
     def registered(self, module, name, child):
         """A module registration hook."""
         if child is not None:
             self._parents[id(child)] = weakref.ref(module)
-            if self._paths.pop(id(child), None):
-                self._changed()
+            known = self._paths.pop(id(child), None)
+            if known:
+                self._doubtful[id(child)] = known
+                self._changed(child)
 
     def _root(self, module):
         seen = set()
@@ -48,32 +51,48 @@ class Paths:
             module = parent
         return module
 
+    def _still(self, module, known, root):
+        """Is the module where it was? A slice of a ModuleList registers its members anew, at every call of some models."""
+        at = known[2]()
+        if known[0]() is not module or at is not root:
+            return False
+        for part in known[3].split(".") if known[3] else ():
+            at = at._modules.get(part) if at is not None else None
+        return at is module
+
     def _learn(self, root):
-        self._changed()
+        self._changed(None)
+        self._doubtful.clear()
+        there = weakref.ref(root)
         best = {}
         for raw, module in root.named_modules():
             path = strip(raw)
             before = best.get(path)
             if before is not None:  # the inner one of two with the same path is the model's
-                self._paths[id(before)] = (weakref.ref(before), None)
+                self._paths[id(before)] = (*self._paths[id(before)][:1], None, *self._paths[id(before)][2:])
             best[path] = module
-            self._paths[id(module)] = (weakref.ref(module), path)
+            self._paths[id(module)] = (weakref.ref(module), path, there, raw)
         if "" in best and best[""] is root and not any(True for _ in root.parameters()):
-            self._paths[id(root)] = (weakref.ref(root), type(root).__name__)  # a loss: "" is the model
+            self._paths[id(root)] = (there, type(root).__name__, there, "")  # a loss: "" is the model
 
     def of(self, module, stack):
         """The path of `module`, called inside those on `stack` (outermost first)."""
         known = self._paths.get(id(module))
         if known and known[0]() is module:
             return known[1]
-        self._learn(self._root(stack[0] if stack else module))
+        root = self._root(stack[0] if stack else module)
+        known = self._doubtful.pop(id(module), None)
+        if known and self._still(module, known, root):
+            self._paths[id(module)] = known
+            return known[1]
+        self._learn(root)
         known = self._paths.get(id(module))
         if known and known[0]() is module:
             return known[1]
         if stack:  # in no tree that we know: made on the fly
             above = self._paths.get(id(stack[-1]))
             path = f"{above[1]}.{type(module).__name__}" if above and above[1] else type(module).__name__
-            self._paths[id(module)] = (weakref.ref(module), path)
+            self._paths[id(module)] = (weakref.ref(module), path, weakref.ref(module), "?")
             return path
         self._learn(module)
         return self._paths[id(module)][1]
