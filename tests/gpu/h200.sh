@@ -232,7 +232,7 @@ times() { # nothing else runs
     if [ "$device" = cuda ]; then
         [ "$(left)" -gt 20 ] && timing launch "plain launch step module op digest" --rounds 3 --untimed 3 --timed 15
         say "  launch-bound timed at $(($(date +%s) - began)) s"
-        [ "$(left)" -gt 25 ] && timing gpu "plain op digest module launch" --rounds 1 --untimed 2 --timed 3 --batch 8 --seq 4096 --hidden 2048
+        [ "$(left)" -gt 25 ] && timing gpu "plain op digest module step launch" --rounds 1 --untimed 2 --timed 3 --batch 8 --seq 4096 --hidden 2048
     else
         timing launch "plain launch step module op digest" --rounds 2 --untimed 1 --timed 2 --layers 1 --hidden 128 --batch 2 --seq 32 --device cpu
     fi

@@ -143,6 +143,32 @@ print("end")
 
 
 class Strange(rig.Case):
+    def test_a_slice_of_a_list_of_modules(self):
+        """It registers its members anew at each call: their paths stay, and are not learnt again."""
+        run = rig.record("""
+import sys, torch
+paths = sys.modules["rlkrec_torch"].current().paths
+learn, n = paths._learn, []
+paths._learn = lambda root: (n.append(1), learn(root))[1]
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(3))
+    def forward(self, x):
+        for layer in self.layers[:2]:
+            x = layer(x)
+        return x
+net = Net()
+for _ in range(3):
+    y = net(torch.ones(1, 2))
+print(len(n))
+net.layers[1] = net.layers[0]  # moved: its path is another one
+net.layers[0] = torch.nn.Linear(2, 2)
+y = net(torch.ones(1, 2))
+""")
+        self.assertEqual((run.rc, run.out), (0, "1\n"), run.err)
+        self.assertEqual([e.module for e in run.ops(op="aten::addmm")], ["layers.0", "layers.1"] * 4)
+
     def test_program(self):
         want = rig.plain(PROGRAM.replace("rlk.phase(", "(lambda x: None)(").replace(", rlk\n", "\n"))
         self.assertEqual(want.returncode, 0, want.stderr)
