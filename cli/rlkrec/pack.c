@@ -162,10 +162,20 @@ int rlki_cmd_pack(int argc, char **argv)
     return rlki_finish(status);
 }
 
-static int show(void *context, const char *recording)
+/* Says where a recording went; one that changed before it was packed stays, and is no success. */
+static int show(void *context, const char *path)
 {
-    (void)context;
-    printf("%s\n", rlki_esc(recording));
+    int *status = context;
+    struct rlk_recording *recording = NULL;
+    struct rlk_detail detail = {""};
+    enum rlk_intact how;
+    int rc = rlk_recording_open(&recording, path, &detail);
+    if (rc == RLK_OK)
+        rc = rlk_recording_intact(recording, UINT64_MAX, &how, &detail);
+    rlk_recording_close(recording);
+    printf("%s\n", rlki_esc(path));
+    if (rc)
+        *status = rlki_fail(path, rc, &detail);
     return 0;
 }
 
@@ -193,11 +203,11 @@ int rlki_cmd_unpack(int argc, char **argv)
     int status = rlki_parse(&command, argc, argv, &nargs, &args);
     if (status != RLKI_GO_ON)
         return status;
-    int rc = rlk_pack_read(args[0], dir, most, show, NULL, &detail);
+    status = RLKI_EXIT_OK;
+    int rc = rlk_pack_read(args[0], dir, most, show, &status, &detail);
     if (rc == RLK_EEXIST) { /* not the pack's fault */
         rlki_say("unpack: %s: it exists already: unpack into another directory (-o DIR)", detail.text);
         return RLKI_EXIT_FAULT;
     }
-    return rlki_finish(rc ? rlki_fail(rc == RLK_EPARSE || rc == RLK_ELIMIT ? args[0] : "unpack", rc, &detail)
-                          : RLKI_EXIT_OK);
+    return rlki_finish(rc ? rlki_fail(rc == RLK_EPARSE || rc == RLK_ELIMIT ? args[0] : "unpack", rc, &detail) : status);
 }

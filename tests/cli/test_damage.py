@@ -3,6 +3,8 @@ which part of it."""
 import json
 import os
 import shutil
+import subprocess
+import unittest
 
 import rlk
 from rlk import RLKAUDIT, RLKREC, Case
@@ -105,6 +107,21 @@ class Damage(Case):
         (self.dir / "b.rlk" / "SEAL").write_bytes(seal[:-1] + bytes([seal[-1] ^ 1]))
         self.refused("another seal")
 
+    @unittest.skipUnless(shutil.which("zstd"), "no zstd program")
+    def test_a_pack_that_holds_a_damaged_one(self):
+        """Made by hand: pack refuses to."""
+        path = self.copy(True)
+        self.expect(self.rec("pack", "b.rlk", "-o", "new.pack"), 0)
+        raw = subprocess.run(["zstd", "-dc", "new.pack"], cwd=self.dir, capture_output=True, check=True).stdout
+        body = path.read_bytes()
+        at = raw.index(body[:4096]) + len(body) - 4096 + 2000
+        raw = raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1:]
+        packed = subprocess.run(["zstd", "-c", "--check"], cwd=self.dir, input=raw, capture_output=True, check=True).stdout
+        (self.dir / "bad.pack").write_bytes(packed)
+        (self.dir / "there").mkdir()
+        self.expect(self.rec("unpack", "bad.pack", "-o", "there"), 2, out="there/b.rlk", err="damaged")
+        self.expect(self.rec("verify", "there/b.rlk"), 1)
+
     def test_what_is_made_is_said(self):
         """What is replaced, what exists already, and what is not what it should be: each in a sentence that names it."""
         self.copy(True)
@@ -114,6 +131,9 @@ class Damage(Case):
             self.assertNotIn("replaced", self.expect(self.cmd(*what), 0, out=what[-1]).out)
             self.expect(self.cmd(*what), 0, out="; replaced")
         self.expect(self.rec("unpack", "new.pack", "-o", "."), 2, err="b.rlk: it exists already")
+        self.expect(self.rec("unpack", "new.pack", "-o", "."), 2)
+        shutil.rmtree(self.dir / "b.rlk")
+        self.expect(self.rec("unpack", "new.pack", "-o", "."), 0, out="b.rlk")
         self.expect(self.rec("unpack", "new.pack", "-o", "no/where"), 2, err="rlkrec: unpack: no/where/b.rlk: No such file")
         self.expect(self.rec("unpack", "garbage.json"), 2, err="garbage.json: no pack")
         for schema, argv in (("rlk.accept/1", ["first-diff", "a.rlk", "b.rlk", "--accept", "garbage.json"]),
