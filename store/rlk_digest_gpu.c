@@ -290,8 +290,8 @@ int rlk_gpu_digest_enqueue(struct rlk_gpu_digester *d, const struct rlk_view *vi
         goto out;
     }
     *first = p.head.id;
-    d->launches++;
-    d->tensors += n;
+    __atomic_fetch_add(&d->launches, 1, __ATOMIC_RELAXED); /* stats() looks from anywhere */
+    __atomic_fetch_add(&d->tensors, n, __ATOMIC_RELAXED);
 out:
     pthread_mutex_unlock(&d->lock);
     return err;
@@ -347,7 +347,7 @@ size_t rlk_gpu_digest_drain(struct rlk_gpu_digester *d,
     }
     if (d->captured_position != before)
         *d->consumed = d->captured_position;
-    d->results += got;
+    __atomic_fetch_add(&d->results, got, __ATOMIC_RELAXED);
     return got;
 }
 
@@ -357,7 +357,7 @@ void rlk_gpu_digest_stats(struct rlk_gpu_digester *d, struct rlk_gpu_digest_stat
     out->device_bytes =
         ((uint64_t)d->slots + d->captured_slots) * sizeof(struct rlkg_acc) + sizeof(struct rlkg_captured);
     out->host_bytes = (uint64_t)d->slots * (2 * sizeof(struct rlkg_record) + 1) + 64;
-    out->launches = d->launches;
-    out->tensors = d->tensors;
-    out->results = d->results;
+    out->launches = __atomic_load_n(&d->launches, __ATOMIC_RELAXED);
+    out->tensors = __atomic_load_n(&d->tensors, __ATOMIC_RELAXED);
+    out->results = __atomic_load_n(&d->results, __ATOMIC_RELAXED);
 }

@@ -430,8 +430,11 @@ static void bound(void)
 {
     uint8_t *bytes = fill(1 << 20, 3);
     void *stream = fake_stream_new();
-    for (unsigned i = 0; i < 20000; i++)
-        many(stream, "op", 10, bytes + 64 * (i % 16000), 4096);
+    for (unsigned i = 0; i < 6000; i++) {
+        many(stream, "op", 10, bytes + 64 * i, 4096);
+        if (i % 20 == 0)
+            fake_stream_sync(stream); /* a device that keeps up */
+    }
     fake_stream_sync(stream);
     usleep(1200000); /* the writer commits twice a second */
     many(stream, "op", 10, bytes, 4096);
