@@ -116,7 +116,8 @@ static int read_model(struct rlk_train_options *o, struct rlk_folder **folder)
     rlk_train_options_init(o);
     if (!shape) {
         if (!strchr(v.model, '/') && access(v.model, F_OK) != 0)
-            return rlki_usage(&command, "%s: no such model, and no such folder", v.model);
+            return rlki_usage(
+                &command, "%s: no such model (qwen3-tiny, -mini, -0.6b, -1.7b, -4b, -8b), and no such folder", v.model);
         const int rc = rlk_folder_open(folder, v.model, &detail);
         if (rc)
             return failed(rc, &detail);

@@ -25,7 +25,7 @@ const struct rlk_model_shape *rlk_model_at(int n)
 const struct rlk_model_shape *rlk_model_find(const char *name)
 {
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
-        if (strcmp(models[i].name, name) == 0)
+        if (strcmp(models[i].name, name) == 0 || strcmp(strchr(models[i].name, '-') + 1, name) == 0)
             return &models[i];
     return NULL;
 }

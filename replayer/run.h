@@ -383,6 +383,8 @@ void rlki_frame_back(struct rlk_train *run, struct rlki_mark mark);
 void rlki_frame_release(struct rlk_train *run);
 
 int64_t rlki_local_elements(const struct rlk_world *w, const struct rlki_weight *p, int i);
+/* Would the parameters' memory be there? On the CPU the system promises more than it has, and kills who takes it. */
+int rlki_memory_fits(struct rlk_train *run);
 /* Persistent memory of one parameter on every held rank. */
 int rlki_param_alloc(struct rlk_train *run, const struct rlk_world *w, const struct rlki_weight *p, enum rlk_ktype type,
                      struct rlki_ptrs *out);

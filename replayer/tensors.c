@@ -1,6 +1,7 @@
 /* tensors.c - memory of the ranks: the frame of activations, parameters cut and put together. */
 #include "replayer/run.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,6 +94,42 @@ int64_t rlki_local_elements(const struct rlk_world *w, const struct rlki_weight 
 {
     const struct part a = part_of(w, p, i);
     return a.rows * a.cols;
+}
+
+/* What the kernel could give now; 0 = it does not say. */
+static double available(void)
+{
+    double kib = 0.0;
+    char line[128];
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lf kB", &kib) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return kib * 1024.0;
+}
+
+int rlki_memory_fits(struct rlk_train *run)
+{
+    /* Of each element of the trainer: weight and reference in bf16, master, two moments and gradient in fp32. */
+    const double train = 2 * 2 + 4 * 4, roll = 2;
+    const double have = run->x.device == RLK_DEVICE_CPU ? available() : 0.0;
+    double need = 0.0;
+    for (int p = 0; p < run->params; p++) {
+        for (int i = 0; i < run->train.held; i++)
+            need += train * (double)rlki_local_elements(&run->train, &run->param[p], i);
+        for (int i = 0; i < run->roll.held; i++)
+            need += roll * (double)rlki_local_elements(&run->roll, &run->param[p], i);
+    }
+    if (have <= 0.0 || need < have)
+        return 0;
+    return rlk_kfail(
+        &run->x.detail, RLK_K_ENOMEM,
+        "%s at tp%dcp%d needs %.1f GB for weights, optimizer and gradients, activations apart, and %.1f GB "
+        "are available: take a smaller model%s",
+        run->opt.model.name, run->opt.tp, run->opt.cp, need / 1e9, have / 1e9,
+        run->opt.cp > 1 ? ", or less cp: each cp rank holds a copy" : "");
 }
 
 int rlki_param_alloc(struct rlk_train *run, const struct rlk_world *w, const struct rlki_weight *p, enum rlk_ktype type,

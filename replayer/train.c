@@ -272,6 +272,8 @@ int rlk_train_new(const struct rlk_train_options *options, struct rlk_train **ou
     if (!rc)
         rc = rlki_model_params(&run->opt.model, &run->param, &run->params);
     if (!rc)
+        rc = rlki_memory_fits(run);
+    if (!rc)
         rc = rlki_alloc_samples(run);
     if (!rc)
         rc = alloc_parameters(run);

@@ -212,6 +212,9 @@ def words(where: pathlib.Path, recording: pathlib.Path) -> None:
     for layout in ("tp3", "tp2cp3", "tp16"):
         ran = call(BIN / "rlktrain", "--layout", layout)
         assert ran.returncode == 3 and "1, 2, 4 or 8" in ran.stderr and "tp4cp2" in ran.stderr, ran.stderr
+    ran = call(BIN / "rlktrain", "--model", "8b", "--layout", "tp8cp8", timeout=60)  # 1.3 TB
+    assert ran.returncode == 2 and "needs" in ran.stderr and "less cp" in ran.stderr and "are available" in ran.stderr, ran.stderr
+    assert "qwen3-tiny" in call(BIN / "rlktrain", "--model", "9b").stderr
     ran = call(BIN / "rlkrec", "info", recording)
     assert "in 2 steps" in ran.stdout, ran.stdout  # the weights for a third are no step
 
