@@ -234,7 +234,7 @@ template <typename T> __global__ void delta_kernel(int64_t n, int d, const T *do
         delta[r] = s;
 }
 
-template <typename T, int D> __global__ void __launch_bounds__(256, 1) attn_dq_kernel(struct rlki_attention a)
+template <typename T, int D, bool FAST> __global__ void __launch_bounds__(256, 1) attn_dq_kernel(struct rlki_attention a)
 {
     extern __shared__ __align__(16) float smem[];
     float *q = smem, *g = q + QT * D, *kt = g + QT * D, *vt = kt + KT * D, *s = vt + KT * D;
@@ -271,7 +271,7 @@ template <typename T, int D> __global__ void __launch_bounds__(256, 1) attn_dq_k
             seen[i] = r < tile.rows ? max(0, min(KT, a.pos[tile.row + r] + 1 - k0)) : 0;
 #pragma unroll
             for (int j = 0; j < 8; j++) {
-                const float p = rlkn_exp(rlkn_add(rlkn_mul(z[i][j], a.scale), -lse[i]));
+                const float p = exp_of<FAST>(rlkn_add(rlkn_mul(z[i][j], a.scale), -lse[i]));
                 s[r * SLD + (j / 4) * 64 + 4 * tx + j % 4] = rlkn_mul(p, rlkn_add(dp[i][j], -delta[i]));
             }
         }
@@ -297,30 +297,33 @@ template <typename T, int D> __global__ void __launch_bounds__(256, 1) attn_dq_k
     }
 }
 
-template <typename T, int D> static int attn_dq_launch(struct rlk_exec *x, const struct rlki_attention *a)
+template <typename T, int D, bool FAST> static int attn_dq_launch(struct rlk_exec *x, const struct rlki_attention *a)
 {
     const size_t bytes = (size_t)(2 * QT * D + 2 * KT * D + QT * SLD) * sizeof(float);
     const int64_t n = a->rows * a->heads;
     delta_kernel<<<blocks_of(n, 8), 256, 0, stream_of(x)>>>(n, D, (const T *)a->dout, (const T *)a->o_in, a->delta);
-    if (cudaFuncSetAttribute(attn_dq_kernel<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) != cudaSuccess)
+    if (cudaFuncSetAttribute(attn_dq_kernel<T, D, FAST>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) != cudaSuccess)
         return checked(x, "attention backward: shared memory");
     const dim3 grid((unsigned)a->tiles, (unsigned)a->heads);
-    attn_dq_kernel<T, D><<<grid, 256, bytes, stream_of(x)>>>(*a);
+    attn_dq_kernel<T, D, FAST><<<grid, 256, bytes, stream_of(x)>>>(*a);
     return checked(x, "attention dq");
 }
 
-extern "C" int rlki_cuda_attn_dq(struct rlk_exec *x, const struct rlki_attention *a)
+template <bool FAST> static int attn_dq(struct rlk_exec *x, const struct rlki_attention *a)
 {
     if (a->type == RLK_K_BF16)
-        return a->d == 128 ? attn_dq_launch<bf16, 128>(x, a) : attn_dq_launch<bf16, 64>(x, a);
-    return a->d == 128 ? attn_dq_launch<float, 128>(x, a) : attn_dq_launch<float, 64>(x, a);
+        return a->d == 128 ? attn_dq_launch<bf16, 128, FAST>(x, a) : attn_dq_launch<bf16, 64, FAST>(x, a);
+    return a->d == 128 ? attn_dq_launch<float, 128, FAST>(x, a) : attn_dq_launch<float, 64, FAST>(x, a);
 }
+
+extern "C" int rlki_cuda_attn_dq(struct rlk_exec *x, const struct rlki_attention *a) { return attn_dq<false>(x, a); }
+extern "C" int rlki_cuda_fast_attn_dq(struct rlk_exec *x, const struct rlki_attention *a) { return attn_dq<true>(x, a); }
 
 /* ---- dK, dV of one leaf: block = (sequence, 64 keys, kv head) ---- */
 
 #define PLD (DKT + 4)
 
-template <typename T, int D> __global__ void __launch_bounds__(256, 1) attn_dkv_kernel(struct rlki_attention_dkv f, int tiles)
+template <typename T, int D, bool FAST> __global__ void __launch_bounds__(256, 1) attn_dkv_kernel(struct rlki_attention_dkv f, int tiles)
 {
     extern __shared__ __align__(16) float smem[];
     float *kt = smem, *vt = kt + DKT * D, *q = vt + DKT * D, *g = q + DQT * D, *p = g + DQT * D, *ds = p + DQT * PLD;
@@ -341,7 +344,7 @@ template <typename T, int D> __global__ void __launch_bounds__(256, 1) attn_dkv_
     load_transposed<T, D, DKT>((const T *)a.k + kvh * D, sq.base + k0, ks, keys, kt);
     load_transposed<T, D, DKT>((const T *)a.v + kvh * D, sq.base + k0, ks, keys, vt);
     for (int h = kvh * group; h < (kvh + 1) * group; h++)
-        for (int half = 0; half < 2; half++) {
+        for (int half = FAST ? (int)blockIdx.z : 0; half < (FAST ? (int)blockIdx.z + 1 : 2); half++) {
             const int from = half ? sq.hi0 : sq.lo0, to = half ? sq.hi1 : sq.lo1;
             for (int r0 = from; r0 < to; r0 += DQT) {
                 const int rows = min(DQT, to - r0);
@@ -373,7 +376,7 @@ template <typename T, int D> __global__ void __launch_bounds__(256, 1) attn_dkv_
                     const float lse = a.lse[at], delta = a.delta[at];
 #pragma unroll
                     for (int j = 0; j < 4; j++) {
-                        const float e = rlkn_exp(rlkn_add(rlkn_mul(z[i][j], a.scale), -lse));
+                        const float e = exp_of<FAST>(rlkn_add(rlkn_mul(z[i][j], a.scale), -lse));
                         p[r * PLD + 4 * tx + j] = e;
                         ds[r * PLD + 4 * tx + j] = rlkn_mul(e, rlkn_add(dp[i][j], -delta));
                     }
@@ -410,29 +413,42 @@ template <typename T, int D> __global__ void __launch_bounds__(256, 1) attn_dkv_
         if (j >= keys)
             continue;
         const int64_t at = ((int64_t)(sq.base + k0 + j) * a.kv_heads + kvh) * D;
+        if constexpr (FAST) { /* the two halves of the queries meet in atomics */
+            for (int c = 0; c < D / 16; c++) {
+                atomicAdd(f.dk + at + 64 * (c / 4) + 4 * tx + c % 4, dk[i][c]);
+                atomicAdd(f.dv + at + 64 * (c / 4) + 4 * tx + c % 4, dv[i][c]);
+            }
+        } else {
 #pragma unroll
-        for (int c = 0; c < D / 64; c++) {
-            put4(f.dk + at + 64 * c + 4 * tx, &dk[i][4 * c]);
-            put4(f.dv + at + 64 * c + 4 * tx, &dv[i][4 * c]);
+            for (int c = 0; c < D / 64; c++) {
+                put4(f.dk + at + 64 * c + 4 * tx, &dk[i][4 * c]);
+                put4(f.dv + at + 64 * c + 4 * tx, &dv[i][4 * c]);
+            }
         }
     }
 }
 
-template <typename T, int D> static int attn_dkv_launch(struct rlk_exec *x, const struct rlki_attention_dkv *f)
+template <typename T, int D, bool FAST> static int attn_dkv_launch(struct rlk_exec *x, const struct rlki_attention_dkv *f)
 {
     const size_t bytes = (size_t)(2 * DKT * D + 2 * DQT * D + 2 * DQT * PLD + DQT) * sizeof(float);
     const int tiles = (int)((f->max_len + DKT - 1) / DKT);
-    if (cudaFuncSetAttribute(attn_dkv_kernel<T, D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) != cudaSuccess)
+    if (cudaFuncSetAttribute(attn_dkv_kernel<T, D, FAST>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) != cudaSuccess)
         return checked(x, "attention backward: shared memory");
-    const dim3 grid((unsigned)(f->seqs * tiles), (unsigned)f->at.kv_heads);
+    const dim3 grid((unsigned)(f->seqs * tiles), (unsigned)f->at.kv_heads, FAST ? 2 : 1);
+    const size_t all = (size_t)f->key_rows * (size_t)f->at.kv_heads * D * sizeof(float);
+    if (FAST && (cudaMemsetAsync(f->dk, 0, all, stream_of(x)) != cudaSuccess || cudaMemsetAsync(f->dv, 0, all, stream_of(x)) != cudaSuccess))
+        return checked(x, "attention backward");
     if (grid.x)
-        attn_dkv_kernel<T, D><<<grid, 256, bytes, stream_of(x)>>>(*f, tiles);
+        attn_dkv_kernel<T, D, FAST><<<grid, 256, bytes, stream_of(x)>>>(*f, tiles);
     return checked(x, "attention dk dv");
 }
 
-extern "C" int rlki_cuda_attn_dkv(struct rlk_exec *x, const struct rlki_attention_dkv *f)
+template <bool FAST> static int attn_dkv(struct rlk_exec *x, const struct rlki_attention_dkv *f)
 {
     if (f->at.type == RLK_K_BF16)
-        return f->at.d == 128 ? attn_dkv_launch<bf16, 128>(x, f) : attn_dkv_launch<bf16, 64>(x, f);
-    return f->at.d == 128 ? attn_dkv_launch<float, 128>(x, f) : attn_dkv_launch<float, 64>(x, f);
+        return f->at.d == 128 ? attn_dkv_launch<bf16, 128, FAST>(x, f) : attn_dkv_launch<bf16, 64, FAST>(x, f);
+    return f->at.d == 128 ? attn_dkv_launch<float, 128, FAST>(x, f) : attn_dkv_launch<float, 64, FAST>(x, f);
 }
+
+extern "C" int rlki_cuda_attn_dkv(struct rlk_exec *x, const struct rlki_attention_dkv *f) { return attn_dkv<false>(x, f); }
+extern "C" int rlki_cuda_fast_attn_dkv(struct rlk_exec *x, const struct rlki_attention_dkv *f) { return attn_dkv<true>(x, f); }

@@ -27,9 +27,21 @@ template <int N> __device__ __forceinline__ void pack_bf16(const float *v, uint3
         out[i / 2] = rlkn_to_bf16(v[i]) | (uint32_t)rlkn_to_bf16(v[i + 1]) << 16;
 }
 
-/* E elements of T that lie together: 8 or 16 bytes, aligned to their size. */
+/* E elements of T that lie together: 4, 8 or 16 bytes, aligned to their size. */
 template <typename T, int E> struct piece;
 
+template <> struct piece<bf16, 2> {
+    uint32_t r;
+    __device__ __forceinline__ void clear() { r = 0u; }
+    __device__ __forceinline__ void load(const bf16 *p) { r = *reinterpret_cast<const uint32_t *>(p); }
+    __device__ __forceinline__ void unpack(float v[2]) const { v[0] = rlkn_float(r << 16), v[1] = rlkn_float(r & 0xffff0000u); }
+    static __device__ __forceinline__ void store(bf16 *p, const float v[2])
+    {
+        uint32_t w[1];
+        pack_bf16<2>(v, w);
+        *reinterpret_cast<uint32_t *>(p) = w[0];
+    }
+};
 template <> struct piece<bf16, 4> {
     uint2 r;
     __device__ __forceinline__ void clear() { r.x = r.y = 0u; }
@@ -78,6 +90,18 @@ template <> struct piece<float, 4> {
         *reinterpret_cast<float4 *>(p) = make_float4(rlkn_canon(v[0]), rlkn_canon(v[1]), rlkn_canon(v[2]), rlkn_canon(v[3]));
     }
 };
+template <> struct piece<float, 2> {
+    uint2 r;
+    __device__ __forceinline__ void clear() { r.x = r.y = 0u; }
+    __device__ __forceinline__ void load(const float *p) { r = *reinterpret_cast<const uint2 *>(p); }
+    __device__ __forceinline__ void unpack(float v[2]) const { v[0] = rlkn_float(r.x), v[1] = rlkn_float(r.y); }
+    static __device__ __forceinline__ void store(float *p, const float v[2])
+    {
+        uint2 u;
+        u.x = rlkn_bits(rlkn_canon(v[0])), u.y = rlkn_bits(rlkn_canon(v[1]));
+        *reinterpret_cast<uint2 *>(p) = u;
+    }
+};
 /* Elements in 16 bytes. */
 template <typename T> struct wide {
     static constexpr int E = 16 / (int)sizeof(T);
@@ -90,15 +114,20 @@ static inline bool wide_rows(const void *p, int64_t n, size_t esize)
 }
 
 /* Copies into shared memory that run while the thread goes on; a group ends at copy_commit, copy_wait<N> leaves at most the
- * N youngest groups of the thread under way. */
+ * N youngest groups of the thread under way. Addresses in shared memory are made once: each conversion reads a slow special
+ * register. A copy that is not `on` touches nothing. */
 #if defined(__CUDA_ARCH__)
-__device__ __forceinline__ void copy_async16(void *shared, const void *from)
+typedef unsigned shared_at;
+__device__ __forceinline__ shared_at in_shared(void *p) { return (unsigned)__cvta_generic_to_shared(p); }
+__device__ __forceinline__ void copy_async16(shared_at to, const void *from, bool on)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(shared)), "l"(from) : "memory");
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.cg.shared.global [%0], [%1], 16; }" ::"r"(to), "l"(from), "r"((unsigned)on)
+                 : "memory");
 }
-__device__ __forceinline__ void copy_async4(void *shared, const void *from)
+__device__ __forceinline__ void copy_async4(shared_at to, const void *from, bool on)
 {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"((unsigned)__cvta_generic_to_shared(shared)), "l"(from) : "memory");
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p cp.async.ca.shared.global [%0], [%1], 4; }" ::"r"(to), "l"(from), "r"((unsigned)on)
+                 : "memory");
 }
 __device__ __forceinline__ void copy_commit()
 {
@@ -108,12 +137,46 @@ template <int N> __device__ __forceinline__ void copy_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
+/* Loads from shared memory in the order they are written, none put off to its use. */
+__device__ __forceinline__ float shared_get(shared_at p, const bf16 *)
+{
+    unsigned short h;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(h) : "r"(p));
+    return rlkn_from_bf16(h);
+}
+__device__ __forceinline__ float shared_get(shared_at p, const float *)
+{
+    float f;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(f) : "r"(p));
+    return f;
+}
+__device__ __forceinline__ float4 shared_get4(shared_at p)
+{
+    float4 f;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(f.x), "=f"(f.y), "=f"(f.z), "=f"(f.w) : "r"(p));
+    return f;
+}
 #else
-__device__ __forceinline__ void copy_async16(void *shared, const void *from) { memcpy(shared, from, 16); }
-__device__ __forceinline__ void copy_async4(void *shared, const void *from) { memcpy(shared, from, 4); }
+typedef char *shared_at;
+__device__ __forceinline__ shared_at in_shared(void *p) { return (char *)p; }
+__device__ __forceinline__ void copy_async16(shared_at to, const void *from, bool on)
+{
+    if (on)
+        memcpy(to, from, 16);
+}
+__device__ __forceinline__ void copy_async4(shared_at to, const void *from, bool on)
+{
+    if (on)
+        memcpy(to, from, 4);
+}
 __device__ __forceinline__ void copy_commit() {}
 template <int N> __device__ __forceinline__ void copy_wait() {}
+__device__ __forceinline__ float shared_get(shared_at p, const bf16 *) { return get((const bf16 *)p, 0); }
+__device__ __forceinline__ float shared_get(shared_at p, const float *) { return get((const float *)p, 0); }
+__device__ __forceinline__ float4 shared_get4(shared_at p) { return *reinterpret_cast<const float4 *>(p); }
 #endif
+
+__device__ __forceinline__ void copy_async16(void *shared, const void *from) { copy_async16(in_shared(shared), from, true); }
 
 /* The halving tree over 128 lanes. A group of 128/E neighbouring threads, thread t of it holding lanes E*t..E*t+E-1; the sum
  * comes back to all of them. Which thread adds is free: a + b = b + a. So at each level the two threads of a pair split the

@@ -1,6 +1,7 @@
 /* op_attention.c - causal attention over packed sequences: gather K and V, never merge. Order: docs/contracts.md, 7. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/rlki_op.h"
 
@@ -142,19 +143,63 @@ out:
     return rc;
 }
 
+/* What a call announces where caches take part: `fixed` tensors, then of each sequence the rows of both caches that are
+ * read (from its first on) or written (the batch's own). The lists are made only when somebody listens. */
+struct cached {
+    struct rlki_tensor *t;
+    const void **at;
+    int n;
+};
+
+static int announced(struct cached *c, const struct rlk_world *w, const struct rlk_batch *b,
+                     const struct rlk_attention *a, const int32_t *cache_row, const struct rlki_tensor *fixed, int n,
+                     const void *const *const cache[2], bool output)
+{
+    const int64_t row = (int64_t)(a->kv_heads / w->lat.tp) * a->head_dim;
+    const size_t many = w->x->observe && !w->x->measuring ? 2 * (size_t)b->sequences : 0;
+    *c = (struct cached){malloc(((size_t)n + many) * sizeof *c->t),
+                         malloc((many * (size_t)w->held + 1) * sizeof *c->at), n};
+    if (!c->t || !c->at)
+        return rlk_kfail(&w->x->detail, RLK_K_ENOMEM, OP ": out of memory to announce %d sequences", b->sequences);
+    memcpy(c->t, fixed, (size_t)n * sizeof *fixed);
+    for (size_t k = 0; k < many; k++) {
+        const int32_t s = (int32_t)(k / 2), skip = output ? b->first[s] : 0;
+        const void **at = c->at + k * (size_t)w->held;
+        for (int i = 0; i < w->held; i++)
+            at[i] = rlki_at(cache[k % 2][i], (cache_row[s] + skip) * row, a->type);
+        c->t[c->n++] = (struct rlki_tensor){
+            k % 2 ? "v_cache" : "k_cache",
+            output,
+            a->type,
+            at,
+            3,
+            {{RLKI_WHOLE, b->first[s] + b->length[s] - skip}, {RLKI_SLABS, a->kv_heads}, {RLKI_WHOLE, a->head_dim}},
+            NULL,
+            NULL};
+    }
+    return 0;
+}
+
+static void announced_free(struct cached *c)
+{
+    free(c->t);
+    free(c->at);
+}
+
 int rlk_attention_cached(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_attention *a,
                          const int32_t *cache_row, rlk_in q, rlk_in k_cache, rlk_in v_cache, rlk_out o,
                          float *const *lse)
 {
-    const struct rlki_tensor t[] = {QKVO("q", false, q, a->heads), QKVO("o", true, (rlk_in)o, a->heads),
-                                    LSE(true, (rlk_in)lse)};
-    const int nt = lse ? 3 : 2;
+    const struct rlki_tensor fixed[] = {QKVO("q", false, q, a->heads), QKVO("o", true, (rlk_in)o, a->heads),
+                                        LSE(true, (rlk_in)lse)};
+    const void *const *const cache[2] = {k_cache, v_cache};
     struct rlki_attention where = {0};
+    struct cached t = {0};
     struct rlki_call c;
     int rc = check(w->x, a);
-    if (rc || (rc = need_cp1(w->x, w)) ||
-        (rc = rlki_begin(&c, w, b, RLK_MODULE_ATTENTION, OP, ATTENTION, "fwd", a->module, t, nt)))
-        return rc;
+    if (rc || (rc = need_cp1(w->x, w)) || (rc = announced(&t, w, b, a, cache_row, fixed, lse ? 3 : 2, cache, false)) ||
+        (rc = rlki_begin(&c, w, b, RLK_MODULE_ATTENTION, OP, ATTENTION, "fwd", a->module, t.t, t.n)))
+        goto out;
     rc = cached_rows(&c, cache_row, &where);
     for (int i = 0; !rc && i < w->held; i++) {
         struct rlki_attention f = base_of(&c, a, i);
@@ -168,39 +213,48 @@ int rlk_attention_cached(struct rlk_world *w, const struct rlk_batch *b, const s
         f.lse = lse ? lse[i] : NULL;
         rc = f.rows ? c.prims->attn_fwd(w->x, &f) : 0;
     }
-    return rlki_end(&c, rc, t, nt);
+    rc = rlki_end(&c, rc, t.t, t.n);
+out:
+    announced_free(&t);
+    return rc;
 }
 
 int rlk_attention_append(struct rlk_world *w, const struct rlk_batch *b, const struct rlk_attention *a,
                          const int32_t *cache_row, rlk_in k, rlk_in v, rlk_out k_cache, rlk_out v_cache)
 {
+    const struct rlki_tensor fixed[] = {QKVO("k", false, k, a->kv_heads), QKVO("v", false, v, a->kv_heads)};
+    const void *const *const cache[2] = {(rlk_in)k_cache, (rlk_in)v_cache};
     struct rlk_exec *x = w->x;
     const size_t row = (size_t)(a->kv_heads / w->lat.tp) * (size_t)a->head_dim * rlk_ktype_bytes(a->type);
-    const size_t mark = x->used;
-    const struct rlki_prims *prims = x->measuring ? &rlki_prims_none : x->prims;
-    int rc = check(x, a);
-    if (rc || (rc = need_cp1(x, w)))
-        return rc;
-    int32_t *index = malloc(((size_t)b->tokens + 1) * sizeof *index);
-    int32_t *d_index = rlki_take(x, (size_t)b->tokens * sizeof *index);
+    int32_t *index = NULL, *d_index;
+    struct cached t = {0};
+    struct rlki_call c;
     int64_t n = 0;
-    if (!index || !d_index) {
-        free(index);
-        return rlk_kfail(&x->detail, RLK_K_ENOMEM, OP ": out of memory for %lld cache rows", (long long)b->tokens);
-    }
-    for (int32_t s = 0; s < b->sequences; s++)
+    int rc = check(x, a);
+    if (rc || (rc = need_cp1(x, w)) || (rc = announced(&t, w, b, a, cache_row, fixed, 2, cache, true)) ||
+        (rc =
+             rlki_begin_copy(&c, w, b, "rlk.attention.append", "rlk.attention.append/portable/1", a->module, t.t, t.n)))
+        goto out;
+    index = malloc(((size_t)b->tokens + 1) * sizeof *index);
+    d_index = rlki_take(x, (size_t)b->tokens * sizeof *index);
+    if (!index || !d_index)
+        rc = rlk_kfail(&x->detail, RLK_K_ENOMEM, OP ": out of memory for %lld cache rows", (long long)b->tokens);
+    for (int32_t s = 0; !rc && s < b->sequences; s++)
         for (int32_t i = 0; i < b->length[s]; i++)
             index[n++] = cache_row[s] + b->first[s] + i;
-    rc = prims->upload(x, d_index, index, (size_t)n * sizeof *index);
+    if (!rc)
+        rc = c.prims->upload(x, d_index, index, (size_t)n * sizeof *index);
     for (int i = 0; !rc && n && i < w->held; i++) {
         const struct rlki_rows rk = {n, row, d_index, k[i], k_cache[i], row, row, true};
         const struct rlki_rows rv = {n, row, d_index, v[i], v_cache[i], row, row, true};
-        rc = prims->rows(x, &rk);
+        rc = c.prims->rows(x, &rk);
         if (!rc)
-            rc = prims->rows(x, &rv);
+            rc = c.prims->rows(x, &rv);
     }
+    rc = rlki_end(&c, rc, t.t, t.n);
+out:
     free(index);
-    x->used = mark;
+    announced_free(&t);
     return rc;
 }
 

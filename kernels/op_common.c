@@ -74,7 +74,7 @@ static void announce_one(struct rlki_call *c, int i, const struct rlki_tensor *t
                                    t->data ? t->data[i] : NULL,
                                    elements,
                                    {(uint32_t)t->ndim, shape, nspans, spans, t->partial, t->replica, NULL},
-                                   c->w->x->device == RLK_DEVICE_CUDA,
+                                   c->w->x->device == RLK_DEVICE_CUDA && t->type != RLK_K_FP64,
                                    t->ndim && t->dim[0].kind == RLKI_TOKENS};
     if (spans)
         c->w->x->observe->tensor(c->w->x->observe->self, &c->event, &o);
@@ -102,23 +102,19 @@ static void announce(struct rlki_call *c, const struct rlki_tensor *t, int n, bo
     }
 }
 
-int rlki_begin(struct rlki_call *c, struct rlk_world *w, const struct rlk_batch *b, enum rlk_module module,
-               const char *op, const char *contract, const char *pass, const char *path,
-               const struct rlki_tensor *tensor, int tensors)
+static int fits(struct rlki_call *c, struct rlk_world *w, const struct rlk_batch *b, const char *op)
 {
-    struct rlk_exec *x = w->x;
-    enum rlk_impl impl = RLK_IMPL_CONTRACT;
-    *c = (struct rlki_call){.w = w, .batch = b, .mark = x->used};
-    if (b && (b->lat.tp != w->lat.tp || b->lat.cp != w->lat.cp))
-        return rlk_kfail(&x->detail, RLK_K_EINVAL, "%s: the batch was made for tp%dcp%d, the world is tp%dcp%d", op,
-                         b->lat.tp, b->lat.cp, w->lat.tp, w->lat.cp);
-    if (x->measuring || x->silent) {
-        impl = rlk_policy_peek(x->policy, module, path ? path : op);
-    } else {
-        const int rc = rlk_policy_bind(x->policy, module, path ? path : op, contract, &impl, &x->detail);
-        if (rc)
-            return rc;
-    }
+    *c = (struct rlki_call){.w = w, .batch = b, .mark = w->x->used};
+    if (!b || (b->lat.tp == w->lat.tp && b->lat.cp == w->lat.cp))
+        return 0;
+    return rlk_kfail(&w->x->detail, RLK_K_EINVAL, "%s: the batch was made for tp%dcp%d, the world is tp%dcp%d", op,
+                     b->lat.tp, b->lat.cp, w->lat.tp, w->lat.cp);
+}
+
+static void start(struct rlki_call *c, enum rlk_impl impl, const char *op, const char *contract, const char *pass,
+                  const char *path, const struct rlki_tensor *tensor, int tensors)
+{
+    struct rlk_exec *x = c->w->x;
     c->provider = impl == RLK_IMPL_PROVIDER;
     c->prims = x->measuring ? &rlki_prims_none : c->provider ? x->provider : x->prims;
     c->observed = x->observe && !x->measuring && !x->silent;
@@ -129,7 +125,32 @@ int rlki_begin(struct rlki_call *c, struct rlk_world *w, const struct rlk_batch 
     if (c->observed)
         announce(c, tensor, tensors, false);
     c->control = rlki_control_enter();
+}
+
+int rlki_begin(struct rlki_call *c, struct rlk_world *w, const struct rlk_batch *b, enum rlk_module module,
+               const char *op, const char *contract, const char *pass, const char *path,
+               const struct rlki_tensor *tensor, int tensors)
+{
+    struct rlk_exec *x = w->x;
+    enum rlk_impl impl = RLK_IMPL_CONTRACT;
+    int rc = fits(c, w, b, op);
+    if (rc)
+        return rc;
+    if (x->measuring || x->silent)
+        impl = rlk_policy_peek(x->policy, module, path ? path : op);
+    else if ((rc = rlk_policy_bind(x->policy, module, path ? path : op, contract, &impl, &x->detail)))
+        return rc;
+    start(c, impl, op, contract, pass, path, tensor, tensors);
     return 0;
+}
+
+int rlki_begin_copy(struct rlki_call *c, struct rlk_world *w, const struct rlk_batch *b, const char *op,
+                    const char *contract, const char *path, const struct rlki_tensor *tensor, int tensors)
+{
+    const int rc = fits(c, w, b, op);
+    if (!rc)
+        start(c, RLK_IMPL_CONTRACT, op, contract, "fwd", path, tensor, tensors);
+    return rc;
 }
 
 int rlki_end(struct rlki_call *c, int rc, const struct rlki_tensor *tensor, int tensors)

@@ -72,60 +72,85 @@ static int forward(struct rlk_world *w, const struct rlk_batch *b, const struct 
     return rlki_end(&c, rc, t, 4);
 }
 
-/* gamma: leaf (slab, pair); pairs inside, slabs outside. Without heads there is one slab. */
-static int gamma_grad(struct rlki_call *c, const struct norm *n, rlk_in dy, rlk_in x, const float *const *rstd,
-                      float *const *g_gamma)
+/* The pair tree of a rank's leaves, `size` floats each, into out[i]; over CP where it is cut, and added to out with
+ * `last`. */
+static int pairs_root(struct rlki_call *c, const int64_t *size, int pairs, float *const *leaves, float *const *out,
+                      bool last)
 {
-    struct rlk_exec *e = c->w->x;
-    const int slabs = n->heads ? rlki_leaves(c, c->w->lat.tp) : 1, pairs = rlki_leaves(c, c->w->lat.cp);
-    const int heads = n->heads ? n->heads / c->w->lat.tp : 1;
-    float *part[RANKS], *slab_root[RANKS];
-    int64_t size[RANKS];
+    float *part[RANKS];
     int rc = 0;
     for (int i = 0; !rc && i < c->w->held; i++) {
-        const struct rlki_part *p = &c->batch->part[rlki_cp(c, i)];
-        size[i] = n->size * slabs;
-        part[i] = rlki_take(e, (size_t)size[i] * sizeof(float));
-        slab_root[i] = rlki_take(e, (size_t)size[i] * sizeof(float));
-        if (!part[i] || !slab_root[i])
-            return RLK_K_ENOMEM;
-        const size_t mark = e->used;
-        struct rlki_gamma a = {.n = n->size,
-                               .token = e->measuring ? NULL : p->d_leaf,
-                               .leaves = pairs,
-                               .heads = heads,
-                               .slabs = slabs,
-                               .type = n->type,
-                               .x = x[i],
-                               .dy = dy[i],
-                               .rstd = rstd[i],
-                               .out = rlki_take(e, (size_t)size[i] * (size_t)pairs * sizeof(float))};
         float *leaf[RLK_SLABS];
-        if (!a.out)
-            return RLK_K_ENOMEM;
-        for (int l = 0; l < pairs; l++) {
-            leaf[l] = a.out + l * size[i];
-            a.start[l] = c->provider ? 0 : p->leaf_start[l];
-            a.start[l + 1] = c->provider ? p->n : p->leaf_start[l + 1];
-        }
-        rc = c->prims->gamma(e, &a);
-        if (!rc)
+        for (int l = 0; l < pairs; l++)
+            leaf[l] = leaves[i] + l * size[i];
+        part[i] = leaves[i]; /* the tree may take the place of its first leaf */
+        if (c->w->lat.cp == 1)
+            rc = rlki_tree(c, size[i], pairs, leaf, 1.0f, out[i], RLK_K_FP32, last);
+        else
             rc = rlki_tree(c, size[i], pairs, leaf, 1.0f, part[i], RLK_K_FP32, false);
-        e->used = mark;
     }
-    if (rc)
+    if (rc || c->w->lat.cp == 1)
         return rc;
+    return rlki_all_reduce(c, RLK_GROUP_CP, size, part, 1.0f, (rlk_out)out, RLK_K_FP32, last);
+}
+
+/* gamma: leaf (slab, pair); pairs inside, slabs outside. Without heads there is one slab. */
+static int gamma_sum(struct rlki_call *c, const struct norm *n, int slabs, int pairs, float *const *leaves,
+                     float *const *g_gamma)
+{
+    float *root[RANKS], *part[RANKS];
+    int64_t size[RANKS];
+    int rc = 0;
+    for (int i = 0; i < c->w->held; i++)
+        size[i] = n->size * slabs;
     if (!n->heads)
-        return rlki_all_reduce(c, RLK_GROUP_CP, size, part, 1.0f, (rlk_out)g_gamma, RLK_K_FP32, true);
-    rc = rlki_all_reduce(c, RLK_GROUP_CP, size, part, 1.0f, (rlk_out)slab_root, RLK_K_FP32, false);
+        return pairs_root(c, size, pairs, leaves, g_gamma, true);
+    for (int i = 0; i < c->w->held; i++) {
+        root[i] = rlki_take(c->w->x, (size_t)size[i] * sizeof(float));
+        if (!root[i])
+            return RLK_K_ENOMEM;
+    }
+    rc = pairs_root(c, size, pairs, leaves, root, false);
     for (int i = 0; !rc && i < c->w->held; i++) {
         float *leaf[RLK_SLABS];
         for (int s = 0; s < slabs; s++)
-            leaf[s] = slab_root[i] + s * n->size;
+            leaf[s] = root[i] + s * n->size;
         size[i] = n->size;
-        rc = rlki_tree(c, n->size, slabs, leaf, 1.0f, part[i], RLK_K_FP32, false);
+        part[i] = root[i];
+        if (c->w->lat.tp == 1)
+            rc = rlki_tree(c, n->size, slabs, leaf, 1.0f, g_gamma[i], RLK_K_FP32, true);
+        else
+            rc = rlki_tree(c, n->size, slabs, leaf, 1.0f, part[i], RLK_K_FP32, false);
     }
-    return rc ? rc : rlki_all_reduce(c, RLK_GROUP_TP, size, part, 1.0f, (rlk_out)g_gamma, RLK_K_FP32, true);
+    if (rc || c->w->lat.tp == 1)
+        return rc;
+    return rlki_all_reduce(c, RLK_GROUP_TP, size, part, 1.0f, (rlk_out)g_gamma, RLK_K_FP32, true);
+}
+
+/* One rank: the leaves of gamma into `leaves`, and dx. */
+static int backward_rank(struct rlki_call *c, int i, const struct norm *n, int slabs, int pairs,
+                         const struct rlki_norm *b, float *leaves)
+{
+    struct rlk_exec *e = c->w->x;
+    const struct rlki_part *p = &c->batch->part[rlki_cp(c, i)];
+    struct rlki_gamma a = {.n = n->size,
+                           .token = e->measuring ? NULL : p->d_leaf,
+                           .leaves = pairs,
+                           .heads = n->heads ? n->heads / c->w->lat.tp : 1,
+                           .slabs = slabs,
+                           .type = n->type,
+                           .x = b->x,
+                           .dy = b->dy,
+                           .rstd = b->rstd,
+                           .out = leaves};
+    for (int l = 0; l < pairs; l++) {
+        a.start[l] = c->provider ? 0 : p->leaf_start[l];
+        a.start[l + 1] = c->provider ? p->n : p->leaf_start[l + 1];
+    }
+    if (c->prims->norm_bwd_gamma)
+        return c->prims->norm_bwd_gamma(e, b, &a);
+    const int rc = c->prims->gamma(e, &a); /* first: dx may take the place of dy */
+    return rc || !b->rows ? rc : c->prims->norm_bwd(e, b);
 }
 
 static int backward(struct rlk_world *w, const struct rlk_batch *b, const struct norm *n, rlk_in dy, rlk_in x,
@@ -139,11 +164,11 @@ static int backward(struct rlk_world *w, const struct rlk_batch *b, const struct
         rows(n, "dx", true, (rlk_in)dx),
         {"dgamma", true, RLK_K_FP32, (rlk_in)g_gamma, 1, {{RLKI_WHOLE, n->size}}, NULL, "tp"}};
     struct rlki_call c;
+    float *leaves[RANKS];
     int rc = check(w->x, n);
     if (rc || (rc = rlki_begin(&c, w, b, RLK_MODULE_NORM, OP, NORM, "bwd", n->module, t, 6)))
         return rc;
-    /* gamma first: dx may take the place of dy. */
-    rc = gamma_grad(&c, n, dy, x, rstd, g_gamma);
+    const int slabs = n->heads ? rlki_leaves(&c, w->lat.tp) : 1, pairs = rlki_leaves(&c, w->lat.cp);
     for (int i = 0; !rc && i < w->held; i++) {
         const struct rlki_norm a = {.rows = rlki_local(&c, i) * (n->heads ? n->heads / w->lat.tp : 1),
                                     .n = n->size,
@@ -153,8 +178,11 @@ static int backward(struct rlk_world *w, const struct rlk_batch *b, const struct
                                     .dy = dy[i],
                                     .y = dx[i],
                                     .rstd = (float *)(uintptr_t)rstd[i]};
-        rc = a.rows ? c.prims->norm_bwd(w->x, &a) : 0;
+        leaves[i] = rlki_take(w->x, (size_t)n->size * (size_t)slabs * (size_t)pairs * sizeof(float));
+        rc = leaves[i] ? backward_rank(&c, i, n, slabs, pairs, &a, leaves[i]) : RLK_K_ENOMEM;
     }
+    if (!rc)
+        rc = gamma_sum(&c, n, slabs, pairs, leaves, g_gamma);
     return rlki_end(&c, rc, t, 6);
 }
 

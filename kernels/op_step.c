@@ -29,14 +29,20 @@ static double fold(const double *v, int64_t step, int count)
 int rlk_loss_sum(struct rlk_world *w, const struct rlk_batch *b, const char *module, const float *const *x,
                  const uint8_t *const *mask, double sum[2])
 {
-    const struct rlki_tensor t[] = {{"x", false, RLK_K_FP32, (rlk_in)x, 1, {{RLKI_TOKENS, 0}}, NULL, "tp"}};
+    const void *added[RANKS];
+    const struct rlki_tensor t[] = {{"x", false, RLK_K_FP32, (rlk_in)x, 1, {{RLKI_TOKENS, 0}}, NULL, "tp"},
+                                    {"sum", true, RLK_K_FP64, added, 1, {{RLKI_WHOLE, 2}}, NULL, "world"},
+                                    {"mask", false, RLK_K_UINT8, (rlk_in)mask, 1, {{RLKI_TOKENS, 0}}, NULL, "tp"}};
+    const int nt = mask ? 3 : 2;
     struct rlki_call c;
     void *mine[RANKS], *all[RANKS];
     size_t bytes[RANKS][RLK_SLABS];
-    double host[RLK_SLABS * 2] = {0};
-    int rc = rlki_begin(&c, w, b, RLK_MODULE_LOSS, "rlk.loss_sum", "rlk.loss_sum/portable/1", "fwd", module, t, 1);
+    double host[RLK_SLABS * 2] = {0}, own[2] = {0.0, 0.0};
+    int rc = rlki_begin(&c, w, b, RLK_MODULE_LOSS, "rlk.loss_sum", "rlk.loss_sum/portable/1", "fwd", module, t, nt);
     if (rc)
         return rc;
+    for (int i = 0; i < w->held; i++)
+        added[i] = own;
     const int leaves = rlki_leaves(&c, w->lat.cp);
     for (int i = 0; !rc && i < w->held; i++) {
         const struct rlki_part *p = &b->part[rlki_cp(&c, i)];
@@ -57,10 +63,12 @@ int rlk_loss_sum(struct rlk_world *w, const struct rlk_batch *b, const char *mod
     if (!rc)
         rc = c.prims->download(w->x, host, all[0], bytes[0][0] * (size_t)w->lat.cp);
     if (!rc && !w->x->measuring) {
-        sum[0] += fold(host, 2, leaves * w->lat.cp);
-        sum[1] += fold(host + 1, 2, leaves * w->lat.cp);
+        own[0] = fold(host, 2, leaves * w->lat.cp);
+        own[1] = fold(host + 1, 2, leaves * w->lat.cp);
+        sum[0] += own[0];
+        sum[1] += own[1];
     }
-    return rlki_end(&c, rc, t, 1);
+    return rlki_end(&c, rc, t, nt);
 }
 
 /* ---- gradient norm: blocks of 64 rows x one slab of columns ---- */
@@ -145,6 +153,7 @@ int rlk_gradnorm(struct rlk_world *w, const char *module, int params, const stru
 {
     struct rlki_call c;
     void *mine[RANKS], *all[RANKS];
+    const void *result[RANKS];
     size_t bytes[RANKS][RLK_SLABS];
     int64_t total = 0;
     double *host = NULL, *sums, sum = 0.0;
@@ -159,8 +168,11 @@ int rlk_gradnorm(struct rlk_world *w, const char *module, int params, const stru
         return rlk_kfail(&w->x->detail, RLK_K_ENOMEM, "rlk.gradnorm: out of memory for %d parameters", params);
     for (int p = 0; p < params; p++)
         t[p] = announced(&param[p], param[p].name ? param[p].name : "grad", false, RLK_K_FP32, (rlk_in)param[p].grad);
+    t[params] = (struct rlki_tensor){"grad_norm", true, RLK_K_FP64, result, 0, {{RLKI_WHOLE, 0}}, NULL, "world"};
+    for (int i = 0; i < w->held; i++)
+        result[i] = norm;
     if ((rc = rlki_begin(&c, w, NULL, RLK_MODULE_GRADNORM, "rlk.gradnorm", "rlk.gradnorm/portable/1", "opt", module, t,
-                         params))) {
+                         params + 1))) {
         free(t);
         return rc;
     }
@@ -204,7 +216,7 @@ int rlk_gradnorm(struct rlk_world *w, const char *module, int params, const stru
             *norm = sqrt(sum);
     }
     free(host);
-    rc = rlki_end(&c, rc, t, params);
+    rc = rlki_end(&c, rc, t, params + 1);
     free(t);
     return rc;
 }

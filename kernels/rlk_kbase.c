@@ -17,6 +17,8 @@ int rlk_kfail(struct rlk_kdetail *detail, int code, const char *format, ...)
 size_t rlk_ktype_bytes(enum rlk_ktype type)
 {
     switch (type) {
+    case RLK_K_UINT8:
+        return 1;
     case RLK_K_INT32:
     case RLK_K_FP32:
         return 4;

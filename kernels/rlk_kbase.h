@@ -32,7 +32,15 @@ struct rlk_kdetail {
 /* Fills *detail (if not NULL) and returns code. */
 int rlk_kfail(struct rlk_kdetail *detail, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-enum rlk_ktype { RLK_K_NONE = 0, RLK_K_INT32 = 7, RLK_K_INT64 = 9, RLK_K_BF16 = 13, RLK_K_FP32 = 14, RLK_K_FP64 = 15 };
+enum rlk_ktype {
+    RLK_K_NONE = 0,
+    RLK_K_UINT8 = 2,
+    RLK_K_INT32 = 7,
+    RLK_K_INT64 = 9,
+    RLK_K_BF16 = 13,
+    RLK_K_FP32 = 14,
+    RLK_K_FP64 = 15
+};
 size_t rlk_ktype_bytes(enum rlk_ktype type); /* 0 for a value that is none */
 
 /* Precision of the nodes of a reduction tree (docs/contracts.md, section 3). FP32 is the contract; BF16 rounds every

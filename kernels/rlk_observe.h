@@ -5,6 +5,10 @@
  * device pointers on a GPU, valid in stream order on the exec's stream: an input may be read by work that the listener
  * enqueues in tensor(); outputs are announced after the work that writes them is enqueued.
  *
+ * A cache of keys or values is announced as the rows that are read or written, one tensor a sequence, all of one name
+ * ("k_cache", "v_cache"). rlk.attention.append copies bytes: it is announced, but no policy binds it and no readback
+ * counts it.
+ *
  * Order of calls for one rank of one operator call: begin, tensor for each input, tensor for each output, end. With
  * virtual ranks the ranks follow one another, a rank's inputs in begin's turn and outputs in a second turn.
  */
@@ -38,8 +42,8 @@ struct rlk_observed {
     const void *data;  /* local tensor, row-major and dense; NULL when the extent is 0 */
     uint64_t elements; /* local */
     struct rlk_placement at;
-    bool on_device;
-    bool by_token; /* dimension 0 is the tokens of the batch */
+    bool on_device; /* false for sums in FP64: they are in host memory, and are what this call computed */
+    bool by_token;  /* dimension 0 is the tokens of the batch */
 };
 
 struct rlk_observe {

@@ -50,14 +50,37 @@ int rlki_cuda_gemm_thin(struct rlk_exec *x, const struct rlki_gemm *g);
 int rlki_cuda_gemm_leaves(struct rlk_exec *x, const struct rlki_gemm *g, int leaves, float *const *c);
 
 int rlki_cuda_entropy(struct rlk_exec *x, int64_t rows, int64_t vocab, const float *y, double *out);
+int rlki_cuda_norm_bwd_gamma(struct rlk_exec *x, const struct rlki_norm *b, const struct rlki_gamma *a);
 
-/* The provider's: cuBLAS by its own choice, fast intrinsics, folds. */
+/* The provider's: cuBLAS by its own choice, the contract's kernels with fast intrinsics, folds; and those of
+ * cuda_provider.cu. */
 int rlki_cublas_gemm(struct rlk_exec *x, const struct rlki_gemm *a);
 int rlki_cuda_fold(struct rlk_exec *x, const struct rlki_reduce *a);
 int rlki_cuda_fast_norm_fwd(struct rlk_exec *x, const struct rlki_norm *a);
 int rlki_cuda_fast_glu_fwd(struct rlk_exec *x, const struct rlki_glu *a);
 int rlki_cuda_fast_attn_fwd(struct rlk_exec *x, const struct rlki_attention *a);
+int rlki_cuda_fast_attn_dq(struct rlk_exec *x, const struct rlki_attention *a);
+int rlki_cuda_fast_attn_dkv(struct rlk_exec *x, const struct rlki_attention_dkv *a);
 int rlki_cuda_fast_logp_stats(struct rlk_exec *x, const struct rlki_logp *a);
+
+#define RLKI_PROVIDER_OPS(X)                                                                                           \
+    X(norm_bwd, rlki_norm)                                                                                             \
+    X(gamma, rlki_gamma)                                                                                               \
+    X(rope, rlki_rope)                                                                                                 \
+    X(glu_bwd, rlki_glu)                                                                                               \
+    X(add, rlki_add)                                                                                                   \
+    X(logp_merge, rlki_logp_merge)                                                                                     \
+    X(logp_dz, rlki_logp)                                                                                              \
+    X(log_softmax, rlki_logp)                                                                                          \
+    X(embed, rlki_embed)                                                                                               \
+    X(embed_bwd, rlki_embed_bwd)                                                                                       \
+    X(adamw, rlki_adamw)                                                                                               \
+    X(sumsq, rlki_sumsq)                                                                                               \
+    X(sum, rlki_sum)                                                                                                   \
+    X(sample, rlki_sample)
+#define X(op, type) int rlki_provider_##op(struct rlk_exec *x, const struct type *a);
+RLKI_PROVIDER_OPS(X)
+#undef X
 
 int rlki_cuda_math(struct rlk_exec *x, int which, uint32_t first, int64_t n, float *out);
 

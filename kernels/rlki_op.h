@@ -43,6 +43,9 @@ struct rlki_call {
 int rlki_begin(struct rlki_call *c, struct rlk_world *w, const struct rlk_batch *b, enum rlk_module module,
                const char *op, const char *contract, const char *pass, const char *path,
                const struct rlki_tensor *tensor, int tensors);
+/* The same for an operator that moves bytes and computes nothing: no policy binds it. */
+int rlki_begin_copy(struct rlki_call *c, struct rlk_world *w, const struct rlk_batch *b, const char *op,
+                    const char *contract, const char *path, const struct rlki_tensor *tensor, int tensors);
 /* Announces the outputs, releases the workspace, returns rc. */
 int rlki_end(struct rlki_call *c, int rc, const struct rlki_tensor *tensor, int tensors);
 

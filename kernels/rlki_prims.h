@@ -242,6 +242,8 @@ struct rlki_prims {
     int (*norm_fwd)(struct rlk_exec *, const struct rlki_norm *);
     int (*norm_bwd)(struct rlk_exec *, const struct rlki_norm *);
     int (*gamma)(struct rlk_exec *, const struct rlki_gamma *);
+    /* gamma, then norm_bwd, of the same rows: all of them, each once in token. NULL = nothing is won by it. */
+    int (*norm_bwd_gamma)(struct rlk_exec *, const struct rlki_norm *, const struct rlki_gamma *);
     int (*rope)(struct rlk_exec *, const struct rlki_rope *);
     int (*glu_fwd)(struct rlk_exec *, const struct rlki_glu *);
     int (*glu_bwd)(struct rlk_exec *, const struct rlki_glu *);

@@ -232,10 +232,16 @@ static bool place_of(const struct rlk_world *w, const struct rlki_named *t, int 
 
 /* ---- the operators' listener ---- */
 
-/* These announce no tensors; the run records them itself. */
+/* These the run records itself, */
 static bool ours(const char *op)
 {
-    return strcmp(op, "rlk.adamw") == 0 || strcmp(op, "rlk.gradnorm") == 0;
+    return strcmp(op, "rlk.adamw") == 0 || strcmp(op, "rlk.gradnorm") == 0 || strcmp(op, "rlk.attention.append") == 0;
+}
+
+/* and these tensors: a cache whole (rlki_rec_also), a loss as what the micro-batches add up to. */
+static bool left_out(const struct rlk_observed *t)
+{
+    return t->type == RLK_K_FP64 || strcmp(t->name, "k_cache") == 0 || strcmp(t->name, "v_cache") == 0;
 }
 
 static void heard_begin(void *self, const struct rlk_op_event *event)
@@ -292,7 +298,7 @@ static void heard_tensor(void *self, const struct rlk_op_event *event, const str
 {
     struct rlk_train *run = self;
     rlki_plant_tensor(run, event, t);
-    if (!run->rec.tap || ours(event->op))
+    if (!run->rec.tap || ours(event->op) || left_out(t))
         return;
     struct rlki_known *k = t->data && t->output ? known(&run->rec, t->data) : NULL;
     const bool sums = samples_begin(&run->rec, t->by_token && !run->in_rollout);

@@ -60,6 +60,8 @@ static int init(struct t_env *e, const struct t_case *c)
     int rc = rlk_exec_init(&e->x, c->device, c->stream, e->pool);
     if (rc)
         return c->device == RLK_DEVICE_CUDA ? 77 : rc;
+    e->x.prims = c->prims ? c->prims : e->x.prims;
+    e->x.provider = c->provider ? c->provider : e->x.provider;
     e->x.policy = c->policy;
     e->x.observe = c->observe;
     e->x.node = c->node;

@@ -54,6 +54,8 @@ struct t_case {
     const uint64_t *id; /* of each sequence: keys its contents, so that a row keeps its inputs in any batch */
     void *stream;
     bool flush; /* the caller has flush-to-zero set */
+    bool loose; /* ranks may disagree about what they replicate: a provider's atomics do */
+    const struct rlki_prims *prims, *provider; /* leaves in the place of the device's; NULL = its own */
 };
 
 /* Named results, in a fixed order. Values are logical tensors in host memory. */

@@ -270,6 +270,133 @@ static void readbacks_equal_the_listener(void **state)
     rlk_policy_free(p);
 }
 
+/* ---- what is announced is what is read and written, to the row ---- */
+
+struct seen {
+    struct {
+        const char *op, *name;
+        int rank;
+        bool output;
+        const void *data;
+        uint64_t elements;
+        enum rlk_ktype type;
+        double value[2];
+    } t[64];
+    int n;
+};
+
+static void on_seen(void *self, const struct rlk_op_event *e, const struct rlk_observed *t)
+{
+    struct seen *s = self;
+    assert_true(s->n < 64);
+    s->t[s->n].op = e->op;
+    s->t[s->n].name = t->name;
+    s->t[s->n].rank = e->rank;
+    s->t[s->n].output = t->output;
+    s->t[s->n].data = t->data;
+    s->t[s->n].elements = t->elements;
+    s->t[s->n].type = t->type;
+    if (t->type == RLK_K_FP64)
+        memcpy(s->t[s->n].value, t->data, (size_t)t->elements * sizeof(double));
+    s->n++;
+}
+
+static void on_nothing(void *self, const struct rlk_op_event *e)
+{
+    (void)self, (void)e;
+}
+
+/* The next of op's tensors on rank, from *at on; fails when it is another. */
+static int next_seen(const struct seen *s, int at, int rank, const char *op, const char *name, bool output,
+                     const void *data, uint64_t elements)
+{
+    while (at < s->n && s->t[at].rank != rank)
+        at++;
+    if (at == s->n)
+        fail_msg("%s does not announce \"%s\"", op, name);
+    assert_string_equal(s->t[at].op, op);
+    assert_string_equal(s->t[at].name, name);
+    assert_int_equal(s->t[at].output, output);
+    assert_ptr_equal(s->t[at].data, data);
+    assert_int_equal(s->t[at].elements, elements);
+    return at + 1;
+}
+
+static void caches_and_sums_are_announced(void **state)
+{
+    enum { KV = 8, ROW = KV / 2 * 64, ROOM = 32 * ROW }; /* tp2 */
+    static const int32_t length[] = {1, 2}, first[] = {3, 0}, place[] = {5, 20};
+    const struct rlk_attention a = {"attn", 16, KV, 64, RLK_K_FP32};
+    struct seen s = {0};
+    const struct rlk_observe o = {&s, on_nothing, on_seen, on_nothing};
+    struct rlk_exec x;
+    struct rlk_world w;
+    struct rlk_batch *b;
+    (void)state;
+    assert_int_equal(rlk_exec_init(&x, RLK_DEVICE_CPU, NULL, NULL), 0);
+    assert_int_equal(rlk_world_virtual(&w, &x, 2, 1), 0);
+    assert_int_equal(rlk_batch_new(&x, &w.lat, 2, length, first, &b), 0);
+    float *memory = calloc(12 * ROOM, sizeof *memory);
+    void *work = calloc(1, 1 << 20);
+    assert_true(memory && work);
+    void *p[6][2];
+    for (int k = 0; k < 12; k++)
+        p[k / 2][k % 2] = memory + k * ROOM;
+    x.workspace = work;
+    x.workspace_bytes = 1 << 20;
+    x.observe = &o;
+    /* k, v, k_cache, v_cache, q, o */
+    assert_int_equal(rlk_attention_append(&w, b, &a, place, (rlk_in)p[0], (rlk_in)p[1], p[2], p[3]), 0);
+    for (int r = 0; r < 2; r++) {
+        static const char *const op = "rlk.attention.append";
+        int at = next_seen(&s, 0, r, op, "k", false, p[0][r], 3 * ROW);
+        at = next_seen(&s, at, r, op, "v", false, p[1][r], 3 * ROW);
+        for (int i = 0; i < 2; i++) { /* the rows written, and no other */
+            const int row = place[i] + first[i];
+            at = next_seen(&s, at, r, op, "k_cache", true, (float *)p[2][r] + row * ROW, (uint64_t)(length[i] * ROW));
+            at = next_seen(&s, at, r, op, "v_cache", true, (float *)p[3][r] + row * ROW, (uint64_t)(length[i] * ROW));
+        }
+    }
+    assert_int_equal(s.n, 12);
+    s.n = 0;
+    assert_int_equal(rlk_attention_cached(&w, b, &a, place, (rlk_in)p[4], (rlk_in)p[2], (rlk_in)p[3], p[5], NULL), 0);
+    for (int r = 0; r < 2; r++) {
+        static const char *const op = "rlk.attention.deterministic";
+        int at = next_seen(&s, 0, r, op, "q", false, p[4][r], 6 * ROW);
+        for (int i = 0; i < 2; i++) { /* the rows read */
+            const uint64_t n = (uint64_t)((first[i] + length[i]) * ROW);
+            at = next_seen(&s, at, r, op, "k_cache", false, (float *)p[2][r] + place[i] * ROW, n);
+            at = next_seen(&s, at, r, op, "v_cache", false, (float *)p[3][r] + place[i] * ROW, n);
+        }
+        next_seen(&s, at, r, op, "o", true, p[5][r], 6 * ROW);
+    }
+    assert_int_equal(s.n, 12);
+    /* Sums: this call's, not what the caller has added up. */
+    s.n = 0;
+    const float *lp[2] = {memory, memory};
+    const uint8_t keep[3] = {1, 0, 1}, *mask[2] = {keep, keep};
+    double sum[2] = {100.0, 100.0}, norm = 0.0;
+    memory[0] = 3.0f;
+    memory[1] = 7.0f;
+    memory[2] = 4.0f;
+    assert_int_equal(rlk_loss_sum(&w, b, "loss", lp, mask, sum), 0);
+    assert_int_equal(s.n, 6);
+    next_seen(&s, next_seen(&s, 0, 1, "rlk.loss_sum", "x", false, memory, 3), 1, "rlk.loss_sum", "mask", false, keep,
+              3);
+    assert_string_equal(s.t[5].name, "sum");
+    assert_true(s.t[5].output && s.t[5].value[0] == 7.0 && s.t[5].value[1] == 2.0 && sum[0] == 107.0);
+    s.n = 0;
+    float *grad[2] = {memory, memory};
+    const struct rlk_param param = {"w", 1, 3, RLK_CUT_NONE, false, grad};
+    assert_int_equal(rlk_gradnorm(&w, "optimizer", 1, &param, &norm), 0);
+    assert_int_equal(s.n, 4);
+    assert_string_equal(s.t[3].name, "grad_norm");
+    assert_true(s.t[3].output && s.t[3].elements == 1 && s.t[3].value[0] == norm && norm * norm > 73.9);
+    rlk_batch_free(&x, b);
+    free(memory);
+    free(work);
+}
+
 static void environment(void **state)
 {
     struct rlk_policy *p = rlk_policy_new();
@@ -414,6 +541,7 @@ int main(void)
                                        cmocka_unit_test(ablations_hand_back_one_node),
                                        cmocka_unit_test(missing_rows),
                                        cmocka_unit_test(readbacks_equal_the_listener),
+                                       cmocka_unit_test(caches_and_sums_are_announced),
                                        cmocka_unit_test(environment),
                                        cmocka_unit_test(measuring_follows_the_policy),
                                        cmocka_unit_test(refusals_say_what_to_change),

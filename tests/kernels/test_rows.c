@@ -277,6 +277,71 @@ static void gammas(void **state)
         }
 }
 
+/* dx and dgamma from one call, where the device has it; in place it must come to the same. */
+static void norm_both_case(enum rlk_ktype type, const int32_t *count, int leaves, int heads, int slabs, int64_t n,
+                           size_t shift, bool in_place)
+{
+    int32_t token[1024];
+    int64_t start[RLK_SLABS + 1] = {0};
+    for (int l = 0; l < leaves; l++)
+        start[l + 1] = start[l] + count[l];
+    const int64_t tokens = start[leaves], rows = tokens * heads;
+    for (int64_t k = 0; k < tokens; k++)
+        token[k] = (int32_t)(tokens - 1 - k);
+    struct twin *x = values(type, rows * n, shift, false), *d = values(type, rows * n, 0, true);
+    struct twin *g = values(type, n, 0, false), *s = values(RLK_K_FP32, rows, 0, false),
+                *list = integers(token, tokens);
+    struct twin *out = blank(RLK_K_FP32, leaves * slabs * n, 0), *dx = in_place ? d : blank(type, rows * n, 0);
+    struct rlki_gamma a = {.n = n,
+                           .token = list->host,
+                           .leaves = leaves,
+                           .heads = heads,
+                           .slabs = slabs,
+                           .type = type,
+                           .x = x->host,
+                           .dy = d->host,
+                           .rstd = s->host,
+                           .out = out->host};
+    memcpy(a.start, start, sizeof start);
+    struct rlki_norm b = {.rows = rows,
+                          .n = n,
+                          .type = type,
+                          .x = x->host,
+                          .gamma = g->host,
+                          .dy = d->host,
+                          .y = dx->host,
+                          .rstd = s->host};
+    assert_int_equal(ref.prims->gamma(&ref, &a), 0);
+    assert_int_equal(ref.prims->norm_bwd(&ref, &b), 0);
+    a.token = list->on, a.x = x->on, a.dy = d->on, a.rstd = s->on, a.out = out->on;
+    b.x = x->on, b.gamma = g->on, b.dy = d->on, b.y = dx->on, b.rstd = s->on;
+    if (dev.prims->norm_bwd_gamma(&dev, &b, &a))
+        fail_msg("norm_bwd_gamma: %s", dev.detail.text);
+    same(out, "dgamma, with dx", n, heads, (int)type);
+    same(dx, "dx, with dgamma", n, heads, (int)type);
+    clear();
+}
+
+static void norms_both(void **state)
+{
+    static const int32_t SOME[] = {17, 0, 1, 16, 40, 70, 5, 3}, FEW[] = {5, 3, 0, 4, 9, 1, 2, 2};
+    static const int64_t N[] = {136, 64, 128, 100, 256, 300, 1032, 2048, 2056, 4096, 4104};
+    (void)state;
+    if (!dev.prims->norm_bwd_gamma)
+        return;
+    for (int t = 0; t < 2; t++)
+        for (size_t i = 0; i < (tiny ? 1 : sizeof N / sizeof *N); i++) {
+            const int32_t *count = N[i] <= 300 ? SOME : FEW;
+            norm_both_case(TYPE[t], count, 8, 1, 1, N[i], 0, false);
+            if (tiny || N[i] > 300)
+                continue;
+            norm_both_case(TYPE[t], FEW, 8, 8, 8, N[i], 0, i % 3 == 0);
+            norm_both_case(TYPE[t], count, 4, 6, 2, N[i], i % 4 == 1, false);
+            norm_both_case(TYPE[t], count, 1, 40, 8, N[i], 0, false);
+            norm_both_case(TYPE[t], count, 2, 1, 1, N[i], 0, i % 2 == 0);
+        }
+}
+
 static void rope_case(enum rlk_ktype type, int64_t tokens, int heads, int d, bool inverse, size_t shift, bool in_place)
 {
     int32_t pos[64];
@@ -532,8 +597,8 @@ int main(int argc, char **argv)
     if (rlk_exec_init(&dev, device, NULL, NULL))
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norms),      cmocka_unit_test(gammas),  cmocka_unit_test(ropes), cmocka_unit_test(elements),
-        cmocka_unit_test(embeddings), cmocka_unit_test(squares), cmocka_unit_test(cells), cmocka_unit_test(sums),
-        cmocka_unit_test(can_fail),   cmocka_unit_test(few_rows)};
+        cmocka_unit_test(norms),    cmocka_unit_test(gammas),     cmocka_unit_test(norms_both), cmocka_unit_test(ropes),
+        cmocka_unit_test(elements), cmocka_unit_test(embeddings), cmocka_unit_test(squares),    cmocka_unit_test(cells),
+        cmocka_unit_test(sums),     cmocka_unit_test(can_fail), cmocka_unit_test(few_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,7 @@
 #define __shared__ static
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 struct dim3 {
     unsigned x, y, z;
@@ -55,6 +56,9 @@ template <typename T> T max(T a, T b) { return a < b ? b : a; }
 static inline double __dadd_rn(double a, double b) { return a + b; }
 static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 static inline double __dmul_rn(double a, double b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float atomicAdd(float *p, float v) { const float old = *p; *p += v; return old; }
 #define __expf expf
 #define __fdividef(a, b) ((a) / (b))
 #define rsqrtf(x) (1.0f / sqrtf(x))

@@ -1,6 +1,9 @@
 /* emul.cpp - blocks as fibers. */
 #include "cuda_runtime.h"
 
+#include "kernels/rlk_num.h"
+#include "kernels/rlki_cuda.h"
+
 #include <cstdio>
 #include <map>
 #include <sys/mman.h>
@@ -318,8 +321,28 @@ void emul_run(dim3 grid, dim3 block, size_t bytes, const std::function<void()> &
         }
 }
 
-/* The provider's GEMM has no emulation. */
-extern "C" int rlki_cublas_gemm(struct rlk_exec *, const struct rlki_gemm *)
+/* The provider's GEMM: some order that is not the contract's. */
+static float element(const struct rlki_side &s, int64_t o, int64_t k)
 {
-    return -15;
+    const int64_t at = o * s.out + (s.index ? s.index[k] : k) * s.red;
+    return s.type == RLK_K_BF16 ? rlkn_from_bf16(((const uint16_t *)s.p)[at]) : ((const float *)s.p)[at];
+}
+
+extern "C" int rlki_cublas_gemm(struct rlk_exec *, const struct rlki_gemm *given)
+{
+    const struct rlki_gemm g = *given;
+    emul_run(dim3((unsigned)g.m), dim3(1), 0, [=] {
+        const int64_t i = blockIdx.x;
+        for (int64_t j = 0; j < g.n; j++) {
+            float sum = 0.0f;
+            for (int64_t k = g.k; k-- > 0;)
+                sum += element(g.a, i, k) * element(g.b, j, k);
+            const int64_t at = i * g.ldc + j;
+            if (g.c_type == RLK_K_BF16)
+                ((uint16_t *)g.c)[at] = rlkn_to_bf16(sum);
+            else
+                ((float *)g.c)[at] = sum + (g.resume ? ((float *)g.c)[at] : 0.0f);
+        }
+    });
+    return 0;
 }
