@@ -230,7 +230,19 @@ static int do_embed(void *v)
     struct args *a = v;
     void **p = a->p + 8 * a->turn;
     const struct rlki_embed e = {S->tokens, S->hidden, RLK_K_BF16, p[2], 0, (int32_t)S->vocab, p[0], p[1]};
-    return x.prims->embed(&x, &e);
+    return (rlk_policy_mode_of(policy, RLK_MODULE_EMBEDDING) == RLK_MODE_OFF ? x.provider : x.prims)->embed(&x, &e);
+}
+static int32_t *words;
+static int do_embed_bwd(void *v)
+{
+    struct args *a = v;
+    return rlk_embedding_bwd(&w, b, "embed", S->vocab, S->hidden, RLK_K_BF16, words, IN(1), FL(0));
+}
+static int do_loss_sum(void *v)
+{
+    struct args *a = v;
+    double sum[2] = {0.0, 0.0};
+    return rlk_loss_sum(&w, b, "loss", CFL(0), NULL, sum);
 }
 static int do_adamw(void *v)
 {
@@ -398,9 +410,14 @@ static void memory_bound(void)
         rlk_exec_upload(&x, a.p[8 * k + 2], id, (size_t)S->tokens * 4);
         rlk_exec_sync(&x);
     }
-    free(id);
     a.two = true;
     report("embedding fwd", do_embed, &a, 4 * n * H, 0, 0.8);
+    for (int k = 0; k < 8; k += 4) /* each word once: the gradient's rows are read and written */
+        a.f[k] = filled(RLK_K_FP32, S->vocab * S->hidden);
+    words = id;
+    report("embedding bwd", do_embed_bwd, &a, 10 * n * H, 0, 0);
+    free(id);
+    report("loss sum", do_loss_sum, &a, 0, 0, 0);
     drop(&a);
     for (int i = 0; i < 4; i++)
         a.f[i] = filled(RLK_K_FP32, S->params);
