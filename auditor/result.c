@@ -386,6 +386,9 @@ static int diff_of_rank(struct rlki_audit *audit, const struct rlki_found *found
     json_t *value;
     json_object_foreach(whole, key, value) rlki_set(copy, key, json_incref(value));
     rlki_set(copy, "rank", json_integer(rank));
+    /* What stands in `roots` or `first` for all: lists of every rank on every rank were most of a result. */
+    rlki_set(copy, "ranks", json_pack("[I]", (json_int_t)rank));
+    json_object_del(copy, "tensors");
     rlki_set(copy, "a", found_side(audit, &one, 0));
     rlki_set(copy, "b", found_side(audit, &one, 1));
     rlki_set(copy, "difference", difference);
