@@ -11,7 +11,7 @@ case $1 in
 pack)
     build=$2 dir=$3
     mkdir -p "$dir" || exit 2
-    for t in test_rows test_num test_reference test_decode test_sample test_matrix; do cp "$build/tests/kernels/$t" "$dir/" || exit 2; done
+    for t in test_rows test_num test_reference test_provider test_decode test_sample test_matrix; do cp "$build/tests/kernels/$t" "$dir/" || exit 2; done
     cp "$build/tests/bench/bench_kernels" "$dir/" || exit 2
     cp -L "$(ldd "$build/tests/kernels/test_matrix" | awk '/libcmocka/ {print $3}')" "$dir/libcmocka.so.0" || exit 2
     strip "$dir"/test_* "$dir/bench_kernels" 2>/dev/null
@@ -52,6 +52,7 @@ run)
     step rows 30 "$dir/test_rows" cuda
     step small 30 "$dir/test_matrix" cuda small
     step memory 40 "$dir/bench_kernels" cuda memory --check
+    step provider 20 "$dir/test_provider" cuda
     step decode 20 "$dir/test_decode" cuda
     step sample 20 "$dir/test_sample" cuda
     [ ! -f "$packed/sanitizer.whl" ] || python3 -m zipfile -e "$packed/sanitizer.whl" "$logs/sanitizer"
