@@ -196,6 +196,8 @@ static void add_rows(json_t *rows, const struct rlki_cut *cut, uint32_t ndim, co
         before *= shape[d];
     for (uint32_t d = cut->dim + 1; d + 1 < ndim; d++)
         stride *= shape[d];
+    if (before > BORDERS) /* at every few rows: nothing to be seen */
+        return;
     for (uint64_t o = 0; o < before && json_array_size(rows) <= BORDERS; o++)
         rlki_add(rows, json_integer((json_int_t)((o * shape[cut->dim] + cut->at) * stride)));
 }
