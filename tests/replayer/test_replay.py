@@ -1,7 +1,7 @@
 """rlkreplay: a recording replayed in other layouts is identical, a planted fault is counted and named first, and what
 cannot be replayed is refused with what to do.
 
-usage: test_replay.py BIN_DIR [long]
+usage: test_replay.py BIN_DIR [tiny|long]     tiny: qwen3-tiny alone, recorded in each of the 16 layouts
 """
 import json
 import os
@@ -14,7 +14,8 @@ import tempfile
 import recorded
 
 BIN = pathlib.Path(sys.argv[1]).resolve()
-LONG = len(sys.argv) > 2
+WHICH = sys.argv[2] if len(sys.argv) > 2 else ""
+LONG = WHICH == "long"
 MINI = ["--model", "qwen3-mini", "--no-times", "--new", "30"]
 TINY = ["--no-times", "--new", "10", "--steps", "1", "--samples", "4"]
 LAYER = "model.layers.0."
@@ -58,15 +59,16 @@ def clean(where: pathlib.Path) -> dict:
             n = identical(found[layout], "--layout", other)
             assert n > 3000, f"{layout} at {other}: only {n} tensors compared"
             print(f"{layout} at {other}: {n} identical")
-    tiny = {"tp4cp2": ["tp2cp4"]}
-    if LONG:
-        tiny = {a: [LAYOUTS[(i + k) % 16] for k in (3, 7, 10)] for i, a in enumerate(LAYOUTS)}
-    for layout, others in tiny.items():
+    return found
+
+
+def tiny(where: pathlib.Path) -> None:
+    """qwen3-tiny, recorded in every layout, each replayed in three others."""
+    for i, layout in enumerate(LAYOUTS):
         recording = record(where, f"tiny-{layout}", "--layout", layout, *TINY)
-        for other in others:
+        for other in (LAYOUTS[(i + k) % 16] for k in (3, 7, 10)):
             print(f"tiny {layout} at {other}: {identical(recording, '--layout', other)} identical")
         shutil.rmtree(recording)
-    return found
 
 
 def kept(where: pathlib.Path, recording: pathlib.Path) -> None:
@@ -235,7 +237,7 @@ def operators(where: pathlib.Path, recording: pathlib.Path) -> None:
 
 
 def hostile(where: pathlib.Path, recording: pathlib.Path) -> None:
-    """Damaged and cut off recordings: 2 or 3, never a crash."""
+    """Damaged and cut off recordings: 2, 3 or 4, never a crash, never a verdict."""
     data = next(recording.glob("rank-*/data.mdb"))
     good = data.read_bytes()
     copy = where / "hostile.rlk"
@@ -251,12 +253,14 @@ def hostile(where: pathlib.Path, recording: pathlib.Path) -> None:
         os.chmod(next(copy.glob("rank-*/data.mdb")), 0o600)
         next(copy.glob("rank-*/data.mdb")).write_bytes(bytes(bad))
         ran = call(BIN / "rlkreplay", copy, "--run")
-        assert ran.returncode in (0, 2, 3), f"hostile {i}: {ran.returncode} {ran.stderr}"
-        assert ran.returncode or bytes(bad) != good
+        assert ran.returncode in (2, 3, 4), f"hostile {i}: {ran.returncode} {ran.stderr}"  # sealed: no change passes
 
 
 with tempfile.TemporaryDirectory() as folder:
     place = pathlib.Path(folder)
+    if WHICH == "tiny":
+        tiny(place)
+        sys.exit(0)
     recordings = clean(place)
     one = recordings["tp1cp1"]
     kept(place, one)
