@@ -288,7 +288,9 @@ def fresh():
     check(out("fresh.a") == out("fresh.b") != "", f"prints the same: {out('fresh.a').strip()}")
     rc, found = diff("fresh.a", "fresh.b")
     roots = [(d["root"], d["op"], d["role"], d["index"]) for d in found.get("roots", [])]
-    check(rc in (0, 1) and not any(r[0] is True for r in roots), f"no root is called true: exit {rc}, {roots}")
+    # what fills the memory with other bytes is an operator of its own, with another argument: a root indeed
+    roots = [r for r in roots if r[1] != "aten::full"]
+    check(rc == 1 and roots and not any(r[0] is True for r in roots), f"no root is called true: exit {rc}, {roots}")
     marked = [x for x in events("fresh.a") if "undefined(uninitialized)" in x]
     check(len(marked) == 2, f"{len(marked)} inputs undefined: {[re.sub(' .*? op ', ' op ', m)[:100] for m in marked]}")
 
