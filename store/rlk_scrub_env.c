@@ -48,11 +48,11 @@ static void *again(struct copy *c, const void *from, size_t n, size_t size)
     return to;
 }
 
-static void attributes(struct copy *c, uint32_t n, const struct rlk_attr **attrs)
+static void attributes(struct copy *c, uint32_t n, const struct rlk_attr **attrs, enum rlki_role_of_text keys)
 {
     struct rlk_attr *to = again(c, *attrs, n, sizeof *to);
     for (uint32_t i = 0; to && i < n; i++) {
-        to[i].key = text(c, RLKI_TEXT_WORD, to[i].key);
+        to[i].key = text(c, keys, to[i].key);
         if (to[i].type == RLK_ATTR_STRING)
             to[i].s = text(c, RLKI_TEXT_FREE, to[i].s);
     }
@@ -128,7 +128,7 @@ static int launches(struct copy *c, struct rlk_event *e)
         to[i].kernel = op(c, to[i].kernel);
         to[i].image = word(c, to[i].image);
         to[i].config = word(c, to[i].config);
-        attributes(c, to[i].nattrs, &to[i].attrs);
+        attributes(c, to[i].nattrs, &to[i].attrs, RLKI_TEXT_WORD);
         rc = blob(c, &to[i].has_params, to[i].params);
     }
     e->launches = to;
@@ -213,7 +213,9 @@ static int event(struct copy *c, struct rlk_event *e)
     e->who.module = name(c, e->who.module);
     e->who.sample = name(c, e->who.sample);
     e->who.op = is_op ? op(c, e->who.op) : e->kind == RLK_EV_METRIC ? name(c, e->who.op) : word(c, e->who.op);
-    attributes(c, e->nattrs, &e->attrs);
+    /* This note has an attribute for each parameter, under the parameter's name. */
+    bool by_name = e->kind == RLK_EV_NOTE && strcmp(e->u.note.code, "weights.sha256") == 0;
+    attributes(c, e->nattrs, &e->attrs, by_name ? RLKI_TEXT_NAME : RLKI_TEXT_WORD);
     int rc = tensors(c, e);
     if (rc == RLK_OK)
         rc = launches(c, e);

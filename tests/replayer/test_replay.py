@@ -236,6 +236,19 @@ def operators(where: pathlib.Path, recording: pathlib.Path) -> None:
     assert "--payload" in replay(recording, "--op", expect=3)["stderr"]
 
 
+def redacted(where: pathlib.Path, recording: pathlib.Path) -> None:
+    """No name of a parameter is left in a pack without names: neither of a tensor nor in a note about the weights."""
+    name = b"self_attn.q_proj"
+    for what, there in ((None, True), ("names", False), ("all", False)):
+        pack, out = where / f"{what}.pack", where / f"unpacked-{what}"
+        out.mkdir()
+        ran = call(BIN / "rlkrec", "pack", recording, "-o", pack, *(["--redact", what] if what else []))
+        assert ran.returncode == 0, ran.stderr
+        ran = call(BIN / "rlkrec", "unpack", pack, "-o", out)
+        assert ran.returncode == 0, ran.stderr
+        assert any(name in p.read_bytes() for p in out.rglob("*") if p.is_file()) == there, what
+
+
 def hostile(where: pathlib.Path, recording: pathlib.Path) -> None:
     """Damaged and cut off recordings: 2, 3 or 4, never a crash, never a verdict."""
     data = next(recording.glob("rank-*/data.mdb"))
@@ -275,5 +288,6 @@ with tempfile.TemporaryDirectory() as folder:
     unfinished(place)
     processes(place)
     words(place, one)
+    redacted(place, one)
     hostile(place, one)
 print("replayed")
