@@ -163,6 +163,16 @@ static int tensors_json(struct explain *x, json_t *list)
     return rc;
 }
 
+/* Nothing is said of a rank that neither recording has. */
+static int known_rank(const struct rlki_audit *audit, int64_t rank)
+{
+    for (int s = 0; s < 2; s++)
+        for (uint32_t i = 0; i < audit->side[s].nranks; i++)
+            if (audit->side[s].ranks[i] == rank)
+                return RLK_OK;
+    return rlk_fail(audit->detail, RLK_ENOENT, "neither recording has a rank %lld", (long long)rank);
+}
+
 /* Which environment of A holds event `seq` (of `rank`)? */
 static int find_event(struct rlki_audit *audit, int64_t seq, int64_t rank, uint32_t *env)
 {
@@ -272,7 +282,12 @@ static const char *standing(struct explain *x, const struct rlki_found *found)
                  rlki_names_text(&x->audit->names, found->reason));
         return "unknown";
     }
-    if (alone && !found && !x->differs) {
+    if (alone && !x->differs && !x->audit->side[x->ev[0] ? 1 : 0].complete) {
+        snprintf(x->why, sizeof x->why, "only %c has this event, and %c is incomplete", x->ev[0] ? 'A' : 'B',
+                 x->ev[0] ? 'B' : 'A');
+        return "alone";
+    }
+    if (alone && !x->differs) {
         snprintf(x->why, sizeof x->why, "nothing of it differs, and no event of %c is called as it is",
                  x->ev[0] ? 'B' : 'A');
         return "equal";
@@ -366,6 +381,8 @@ int rlk_audit_explain(json_t **out, const struct rlk_audit_options *options, int
         rc = rlki_audit_compare(&audit);
     if (rc == RLK_OK && !rlki_stop(&audit))
         rc = rlki_first(&audit, rank, &first);
+    if (rc == RLK_OK && rank >= 0)
+        rc = known_rank(&audit, rank);
     if (rc)
         goto out;
     if (event >= 0) {

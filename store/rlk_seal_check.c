@@ -79,12 +79,29 @@ static int compare_file(const char *dir, const struct rlki_seal_file *file, stru
     return rc;
 }
 
-static int against_seal(const char *dir, const struct rlki_seal *seal, struct rlki_sha *sha, uint64_t most,
-                        enum rlk_intact *how, struct rlk_detail *detail)
+/* A process that was put beside those that were sealed would be read like one of them. */
+static int none_added(const struct rlk_recording *recording, const struct rlki_seal *seal, struct rlk_detail *detail)
+{
+    for (size_t i = 0; i < rlk_recording_envs(recording); i++) {
+        char path[PATH_MAX];
+        const char *dir = rlk_recording_env_dir(recording, i), *last = strrchr(dir, '/');
+        bool sealed = false;
+        if (snprintf(path, sizeof path, "%s/%s", last ? last + 1 : dir, RLKI_DATA_FILE) >= (int)sizeof path)
+            return rlk_fail(detail, RLK_ELIMIT, "%.160s: the path is too long", dir);
+        for (size_t k = 0; k < seal->nfiles && !sealed; k++)
+            sealed = strcmp(seal->files[k].path, path) == 0;
+        if (!sealed)
+            return changed(detail, path, "added since it was sealed (rlkrec seal -f seals anew)");
+    }
+    return RLK_OK;
+}
+
+static int against_seal(const struct rlk_recording *recording, const char *dir, const struct rlki_seal *seal,
+                        struct rlki_sha *sha, uint64_t most, enum rlk_intact *how, struct rlk_detail *detail)
 {
     uint64_t bytes = 0;
     uint8_t *buffer = malloc(BUFFER);
-    int rc = buffer ? RLK_OK : RLK_ENOMEM;
+    int rc = buffer ? none_added(recording, seal, detail) : RLK_ENOMEM;
     for (size_t i = 0; i < seal->nfiles; i++)
         bytes += seal->files[i].size < UINT64_MAX - bytes ? seal->files[i].size : UINT64_MAX - bytes;
     *how = bytes <= most ? RLK_INTACT_SEAL : RLK_INTACT_UNKNOWN;
@@ -136,7 +153,7 @@ int rlk_recording_intact(const struct rlk_recording *recording, uint64_t most, e
     if (rc == RLK_ENOENT)
         rc = by_checksums(recording, most, how, &where);
     else if (rc == RLK_OK)
-        rc = against_seal(dir, &seal, sha, most, how, &where);
+        rc = against_seal(recording, dir, &seal, sha, most, how, &where);
     if (rc)
         rlk_fail(detail, rc, "%.120s: %.200s", dir, where.text);
     rlki_seal_release(&seal);

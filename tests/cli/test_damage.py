@@ -71,6 +71,19 @@ class Damage(Case):
             self.refused(f"page {page}")
             self.expect(self.rec("seal", "b.rlk"), 1)
 
+    def test_a_process_that_was_added(self):
+        path = self.copy(True)
+        shutil.copytree(path.parent, path.parent.with_name("rank-00001.pid-1"))
+        self.refused("added")
+
+    def test_explain_of_what_one_side_lacks(self):
+        self.copy(False)
+        for rank in ("7", "4294967296"):
+            self.expect(self.cmd(RLKAUDIT, "explain", "a.rlk", "b.rlk", "--rank", rank), 2, err="rank " + rank)
+        os.truncate(next((self.dir / "b.rlk").glob("rank-*/data.mdb")), 0)
+        done = self.cmd(RLKAUDIT, "explain", "a.rlk", "b.rlk", "--event", "1")
+        self.assertNotEqual(done.returncode, 0, done.out)
+
     def test_any_value_of_one_without_seal(self):
         """Each value has a checksum; free space between them is nobody's."""
         data = self.data.read_bytes()
