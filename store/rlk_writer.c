@@ -54,10 +54,26 @@ static void release_size_limit(const struct held *h)
     pthread_sigmask(SIG_SETMASK, &h->before, NULL);
 }
 
+/* Blocks outside the queue that nobody took: the writer ended for want of memory. */
+static void free_blocks(struct rlki_queue *queue)
+{
+    for (struct rlki_slot *slot; (slot = rlki_queue_peek(queue)); rlki_queue_pop(queue, slot)) {
+        struct rlki_blob_slot blob = {0};
+        struct rlki_far far = {NULL, 0};
+        if (slot->type == RLKI_SLOT_EVENT_FAR)
+            memcpy(&far, slot + 1, sizeof far);
+        if (slot->type == RLKI_SLOT_BLOB_FAR)
+            memcpy(&blob, slot + 1, sizeof blob);
+        free(far.block);
+        free(blob.far.block);
+    }
+}
+
 static void free_writer(struct rlk_writer *w)
 {
     for (struct rlk_producer *p = w->producers, *next; p; p = next) {
         next = p->next;
+        free_blocks(&p->queue);
         rlki_queue_release(&p->queue);
         free(p);
     }
