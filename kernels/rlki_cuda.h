@@ -17,30 +17,7 @@ int rlki_cuda_zero(struct rlk_exec *x, void *p, size_t bytes);
 int rlki_cuda_sync(struct rlk_exec *x);
 int rlki_cuda_rows(struct rlk_exec *x, const struct rlki_rows *a);
 
-#define RLKI_CUDA_OPS(X)                                                                                               \
-    X(gemm, rlki_gemm)                                                                                                 \
-    X(reduce, rlki_reduce)                                                                                             \
-    X(norm_fwd, rlki_norm)                                                                                             \
-    X(norm_bwd, rlki_norm)                                                                                             \
-    X(gamma, rlki_gamma)                                                                                               \
-    X(rope, rlki_rope)                                                                                                 \
-    X(glu_fwd, rlki_glu)                                                                                               \
-    X(glu_bwd, rlki_glu)                                                                                               \
-    X(add, rlki_add)                                                                                                   \
-    X(attn_fwd, rlki_attention)                                                                                        \
-    X(attn_dq, rlki_attention)                                                                                         \
-    X(attn_dkv, rlki_attention_dkv)                                                                                    \
-    X(logp_stats, rlki_logp)                                                                                           \
-    X(logp_merge, rlki_logp_merge)                                                                                     \
-    X(logp_dz, rlki_logp)                                                                                              \
-    X(log_softmax, rlki_logp)                                                                                          \
-    X(embed, rlki_embed)                                                                                               \
-    X(embed_bwd, rlki_embed_bwd)                                                                                       \
-    X(adamw, rlki_adamw)                                                                                               \
-    X(sumsq, rlki_sumsq)                                                                                               \
-    X(cells, rlki_cells)                                                                                               \
-    X(sum, rlki_sum)                                                                                                   \
-    X(sample, rlki_sample)
+#define RLKI_CUDA_OPS(X) RLKI_LEAVES(X) X(cells, rlki_cells)
 #define X(op, type) int rlki_cuda_##op(struct rlk_exec *x, const struct type *a);
 RLKI_CUDA_OPS(X)
 #undef X

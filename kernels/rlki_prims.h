@@ -268,6 +268,31 @@ struct rlki_prims {
     int (*math)(struct rlk_exec *, int which, uint32_t first, int64_t n, float *out);
 };
 
+/* X(leaf, its argument): what computes. Memory, copies of rows and `cells` (it adds up what sumsq made) are apart. */
+#define RLKI_LEAVES(X)                                                                                                 \
+    X(gemm, rlki_gemm)                                                                                                 \
+    X(reduce, rlki_reduce)                                                                                             \
+    X(norm_fwd, rlki_norm)                                                                                             \
+    X(norm_bwd, rlki_norm)                                                                                             \
+    X(gamma, rlki_gamma)                                                                                               \
+    X(rope, rlki_rope)                                                                                                 \
+    X(glu_fwd, rlki_glu)                                                                                               \
+    X(glu_bwd, rlki_glu)                                                                                               \
+    X(add, rlki_add)                                                                                                   \
+    X(attn_fwd, rlki_attention)                                                                                        \
+    X(attn_dq, rlki_attention)                                                                                         \
+    X(attn_dkv, rlki_attention_dkv)                                                                                    \
+    X(logp_stats, rlki_logp)                                                                                           \
+    X(logp_merge, rlki_logp_merge)                                                                                     \
+    X(logp_dz, rlki_logp)                                                                                              \
+    X(log_softmax, rlki_logp)                                                                                          \
+    X(embed, rlki_embed)                                                                                               \
+    X(embed_bwd, rlki_embed_bwd)                                                                                       \
+    X(adamw, rlki_adamw)                                                                                               \
+    X(sumsq, rlki_sumsq)                                                                                               \
+    X(sum, rlki_sum)                                                                                                   \
+    X(sample, rlki_sample)
+
 extern const struct rlki_prims rlki_prims_none;     /* does nothing: measuring */
 extern const struct rlki_prims rlki_prims_provider; /* the CPU's ordinary implementations */
 const struct rlki_prims *rlki_prims_cpu(void);      /* by instruction set */

@@ -249,3 +249,19 @@ int t_compare(const struct t_result *a, const struct t_result *b, size_t *at)
     }
     return -1;
 }
+
+struct t_case t_small(enum rlk_device device, struct rlk_policy *p)
+{
+    static const int32_t LENGTH[] = {17, 33};
+    return (struct t_case){.device = device,
+                           .tp = 2,
+                           .cp = 2,
+                           .threads = 2,
+                           .sequences = 2,
+                           .length = LENGTH,
+                           .type = RLK_K_FP32,
+                           .fill = FILL_RANDOM,
+                           .seed = 9,
+                           .head_dim = 64,
+                           .policy = p};
+}

@@ -91,6 +91,8 @@ void *t_fill(const struct t_env *e, const struct t_case *c, const struct t_spec 
 extern void (*t_bracket)(bool inside);
 
 /* Runs every operator, forward and backward, twice a micro-batch's worth of gradients. 0 or a code (*why has words). */
+/* Two short sequences at tp2cp2, fp32, random: where the mode matters and the shape does not. */
+struct t_case t_small(enum rlk_device device, struct rlk_policy *policy);
 int t_run(const struct t_case *c, struct t_result *out, char why[256]);
 void t_result_free(struct t_result *r);
 /* Index of the first output that differs, -1 if none; *at gets the first differing byte. */

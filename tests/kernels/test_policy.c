@@ -9,26 +9,9 @@
 
 #include "harness.h"
 
-static const int32_t L[] = {17, 33};
-
-static struct t_case base(struct rlk_policy *p)
-{
-    return (struct t_case){.device = RLK_DEVICE_CPU,
-                           .tp = 2,
-                           .cp = 2,
-                           .threads = 2,
-                           .sequences = 2,
-                           .length = L,
-                           .type = RLK_K_FP32,
-                           .fill = FILL_RANDOM,
-                           .seed = 9,
-                           .head_dim = 64,
-                           .policy = p};
-}
-
 static struct t_result run(struct rlk_policy *p)
 {
-    struct t_case c = base(p);
+    struct t_case c = t_small(RLK_DEVICE_CPU, p);
     struct t_result r;
     char why[256];
     if (t_run(&c, &r, why))
@@ -144,7 +127,7 @@ static void ablations_hand_back_one_node(void **state)
 static void missing_rows(void **state)
 {
     struct rlk_policy *p = rlk_policy_new();
-    struct t_case c = base(p);
+    struct t_case c = t_small(RLK_DEVICE_CPU, p);
     struct t_result r;
     char why[256];
     (void)state;
@@ -247,7 +230,7 @@ static void readbacks_equal_the_listener(void **state)
     struct rlk_policy *p = rlk_policy_new();
     struct counter n = {0};
     const struct rlk_observe o = {&n, on_begin, on_tensor, on_end};
-    struct t_case c = base(p);
+    struct t_case c = t_small(RLK_DEVICE_CPU, p);
     struct t_result heard, quiet = run(NULL);
     char why[256];
     (void)state;
@@ -482,7 +465,7 @@ static void measuring_follows_the_policy(void **state)
     (void)state;
     for (int m = 0; m < 2; m++) {
         struct rlk_policy *p = rlk_policy_new();
-        struct t_case c = base(p);
+        struct t_case c = t_small(RLK_DEVICE_CPU, p);
         struct t_env e;
         struct rlk_readback none[1];
         assert_int_equal(rlk_policy_mode(p, MODE[m], NULL), 0);

@@ -13,34 +13,8 @@
 #include "harness.h"
 #include "kernels/rlki_prims.h"
 
-/* X(leaf, its argument): what computes. Memory, copies of rows and `cells` (it adds up what sumsq made) are shared. */
-#define LEAVES(X)                                                                                                      \
-    X(gemm, rlki_gemm)                                                                                                 \
-    X(reduce, rlki_reduce)                                                                                             \
-    X(norm_fwd, rlki_norm)                                                                                             \
-    X(norm_bwd, rlki_norm)                                                                                             \
-    X(gamma, rlki_gamma)                                                                                               \
-    X(rope, rlki_rope)                                                                                                 \
-    X(glu_fwd, rlki_glu)                                                                                               \
-    X(glu_bwd, rlki_glu)                                                                                               \
-    X(add, rlki_add)                                                                                                   \
-    X(attn_fwd, rlki_attention)                                                                                        \
-    X(attn_dq, rlki_attention)                                                                                         \
-    X(attn_dkv, rlki_attention_dkv)                                                                                    \
-    X(logp_stats, rlki_logp)                                                                                           \
-    X(logp_merge, rlki_logp_merge)                                                                                     \
-    X(logp_dz, rlki_logp)                                                                                              \
-    X(log_softmax, rlki_logp)                                                                                          \
-    X(embed, rlki_embed)                                                                                               \
-    X(embed_bwd, rlki_embed_bwd)                                                                                       \
-    X(adamw, rlki_adamw)                                                                                               \
-    X(sumsq, rlki_sumsq)                                                                                               \
-    X(sum, rlki_sum)                                                                                                   \
-    X(sample, rlki_sample)
-
 static enum rlk_device device;
 static bool emulated;
-static const int32_t L[] = {17, 33};
 
 /* ---- a table whose leaves refuse ---- */
 
@@ -52,7 +26,7 @@ static const char *fell;
         fell = #op;                                                                                                    \
         return rlk_kfail(&x->detail, RLK_K_EINTERNAL, "trap: %s", #op);                                                \
     }
-LEAVES(X)
+RLKI_LEAVES(X)
 #undef X
 
 static int trap_both(struct rlk_exec *x, const struct rlki_norm *b, const struct rlki_gamma *a)
@@ -72,7 +46,7 @@ static struct rlki_prims trapped(const struct rlki_prims *real)
 {
     struct rlki_prims t = *real;
 #define X(op, type) t.op = trap_##op;
-    LEAVES(X)
+    RLKI_LEAVES(X)
 #undef X
     t.norm_bwd_gamma = trap_both;
     t.gemm_leaves = t.gemm_leaves ? trap_leaves : NULL;
@@ -86,26 +60,11 @@ static struct rlk_exec plain(void)
     return x;
 }
 
-static struct t_case base(struct rlk_policy *p)
-{
-    return (struct t_case){.device = device,
-                           .tp = 2,
-                           .cp = 2,
-                           .threads = 2,
-                           .sequences = 2,
-                           .length = L,
-                           .type = RLK_K_FP32,
-                           .fill = FILL_RANDOM,
-                           .seed = 9,
-                           .head_dim = 64,
-                           .policy = p};
-}
-
 static int run(const char *mode, const struct rlki_prims *prims, const struct rlki_prims *provider, struct t_result *r,
                char why[256])
 {
     struct rlk_policy *p = rlk_policy_new();
-    struct t_case c = base(p);
+    struct t_case c = t_small(device, p);
     assert_int_equal(rlk_policy_mode(p, mode, NULL), 0);
     c.prims = prims;
     c.provider = provider;
@@ -126,7 +85,7 @@ static void every_leaf_has_a_row(void **state)
     assert_true(x.prims->op &&x.provider->op);                                                                         \
     if (x.prims->op == x.provider->op)                                                                                 \
         fail_msg("the provider's " #op " is the contract's");
-    LEAVES(X)
+    RLKI_LEAVES(X)
 #undef X
     assert_true(!x.provider->norm_bwd_gamma && !x.provider->gemm_leaves);
 }
